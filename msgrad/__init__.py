@@ -13,6 +13,8 @@ from msgrad._errors import (
     PlanError,
     ShapeError,
 )
+from msgrad._select import Selection, select
+from msgrad._snapshot import Movement, Snapshot
 
 __version__ = "0.1.0"
 
@@ -24,8 +26,12 @@ __all__ = [
     "ConflictError",
     "DeviceError",
     "FrozenWeightError",
+    "Movement",
     "MsgradError",
     "NoMatchError",
     "PlanError",
+    "Selection",
     "ShapeError",
+    "Snapshot",
+    "select",
 ]
