@@ -1,5 +1,6 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
+from msgrad._device import use_device
 from msgrad._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -13,8 +14,11 @@ from msgrad._errors import (
     PlanError,
     ShapeError,
 )
+from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
+from msgrad._reach import reach
 from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
+from msgrad._step import TrainStep
 
 __version__ = "0.1.0"
 
@@ -25,6 +29,7 @@ __all__ = [
     "CheckpointError",
     "ConflictError",
     "DeviceError",
+    "Freeze",
     "FrozenWeightError",
     "Movement",
     "MsgradError",
@@ -33,5 +38,12 @@ __all__ = [
     "Selection",
     "ShapeError",
     "Snapshot",
+    "TrainStep",
+    "freeze",
+    "frozen_state",
+    "is_frozen",
+    "reach",
     "select",
+    "unfreeze",
+    "use_device",
 ]

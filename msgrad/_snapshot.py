@@ -209,11 +209,11 @@ def _norm(change: np.ndarray, largest: float) -> float:
 
 
 def _refuse_missing(taken: Iterable[Parameter], present: Iterable[Parameter]) -> None:
-    present = {id(p): str(p.name) for p in present}
-    gone = [str(p.name) for p in taken if id(p) not in present]
+    names = {id(p): str(p.name) for p in present}
+    gone = [str(p.name) for p in taken if id(p) not in names]
     if not gone:
         return
-    replaced = gone[0] in present.values()
+    replaced = gone[0] in names.values()
     fate = "is now another Parameter object" if replaced else "is no longer in the network"
     more = f" (and {len(gone) - 1} more)" if len(gone) > 1 else ""
     raise ConflictError(
