@@ -15,10 +15,20 @@ from msgrad._errors import (
     ShapeError,
 )
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
+from msgrad._gradient import (
+    ReverseGradient,
+    ScaleGradient,
+    StopGradient,
+    reverse_gradient,
+    scale_gradient,
+    stop_gradient,
+)
 from msgrad._reach import reach
 from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
 from msgrad._step import TrainStep
+from msgrad._wrap import unwrap, wrap, wrapped
+from msgrad._wrapper import CellWrapper
 
 __version__ = "0.1.0"
 
@@ -26,6 +36,7 @@ __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
     "AuditError",
+    "CellWrapper",
     "CheckpointError",
     "ConflictError",
     "DeviceError",
@@ -35,15 +46,24 @@ __all__ = [
     "MsgradError",
     "NoMatchError",
     "PlanError",
+    "ReverseGradient",
+    "ScaleGradient",
     "Selection",
     "ShapeError",
     "Snapshot",
+    "StopGradient",
     "TrainStep",
     "freeze",
     "frozen_state",
     "is_frozen",
     "reach",
+    "reverse_gradient",
+    "scale_gradient",
     "select",
+    "stop_gradient",
     "unfreeze",
+    "unwrap",
     "use_device",
+    "wrap",
+    "wrapped",
 ]

@@ -1,0 +1,268 @@
+"""Freezing by name: claims that hold weights and, for wholly frozen cells, their behaviour."""
+
+from __future__ import annotations
+
+import warnings
+from collections.abc import Callable, Sequence
+from types import TracebackType
+from typing import Literal
+
+from mindspore import Parameter, nn
+
+from msgrad import _claims
+from msgrad._behaviour import apply_behaviour, cannot_hold, is_held
+from msgrad._claims import Claim, Record
+from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._paths import cell_paths
+from msgrad._select import Pattern, select, show
+
+
+class Freeze:
+    """A change of what is frozen; undo it, or use it as a context.
+
+    Made by `freeze` and `unfreeze`, never by hand.
+
+    Attributes:
+        names: The names of the parameters that were taken, in network order.
+        changed: Those of them whose state changed.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> with mg.freeze(net, "0") as frozen:
+        ...     frozen.names
+        ['0.weight', '0.bias']
+        >>> mg.is_frozen(net, "0")
+        False
+    """
+
+    def __init__(self, verb: str, names: Sequence[str], changed: Sequence[str], undo: Callable[[], None]) -> None:
+        self.names = list(names)
+        self.changed = list(changed)
+        self._verb = verb
+        self._undo: Callable[[], None] | None = undo
+
+    def undo(self) -> None:
+        """Take this one change back, exactly; a second time does nothing."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def __enter__(self) -> Freeze:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        state = "" if self._undo is not None else ", undone"
+        return f"{self._verb}({len(self.names)} parameters, {len(self.changed)} changed{state})"
+
+
+def freeze(net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: bool = True) -> Freeze:
+    """Keep the weights that the patterns select, in place; the gradient still passes through them.
+
+    A cell whose weights are all frozen also behaves as in evaluation. A plain optimizer that is already built
+    keeps the parameters it was given and goes on moving them in GRAPH_MODE; a `TrainStep` notices at its next
+    call. Give the whole network where you can: cells around `net` are not seen until a step runs.
+
+    Args:
+        net: Network to change, in place.
+        *patterns: What to freeze, see `select`; taken of it is what the model made trainable.
+        statistics: Wholly frozen norm cells normalise with their running statistics and keep them.
+        dropout: In wholly frozen cells dropout is off, and so is all else that reads `training`.
+
+    Returns:
+        The freeze, with the names in network order; undo it or use it as a context.
+
+    Raises:
+        NoMatchError: A pattern selects nothing.
+        ArgumentError: No pattern, or nothing that is selected is trainable by design.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> mg.freeze(net, "0").names
+        ['0.weight', '0.bias']
+        >>> [p.name for p in net.trainable_params()]
+        ['2.weight', '2.bias']
+    """
+    taken = [r for r in _selected(net, patterns) if r.design]
+    if not taken:
+        raise _nothing_left("freeze", net, patterns)
+    claim = Claim(_call("freeze", patterns), statistics=statistics, dropout=dropout)
+    moved = [r for r in taken if r.parameter.requires_grad]
+    for record in taken:
+        record.claim(claim)
+
+    def lift() -> None:
+        claim.undone = True
+        for record in taken:
+            record.lift(claim)
+        _settle(net)
+
+    _settle(net)
+    return Freeze("freeze", _names(taken), _names(moved), lift)
+
+
+def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
+    """Lift every claim on what the patterns select, in place, so that it may move again.
+
+    What the model itself made untrainable stays so and is named in a warning.
+
+    Args:
+        net: Network to change, in place.
+        *patterns: What to unfreeze, see `select`; none means the whole network.
+        force: Also turn on parameters whose flag was False before msgrad first saw them; running statistics and
+            integers never.
+
+    Returns:
+        The change, with the names in network order; undo it or use it as a context.
+
+    Raises:
+        NoMatchError: A pattern selects nothing.
+        ArgumentError: Nothing that is selected can be turned on.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "*")
+        >>> mg.unfreeze(net, "*.bias").changed
+        ['0.bias', '1.bias']
+    """
+    found = _selected(net, patterns or ("*",))
+    taken = [r for r in found if r.design or (force and r.can_train)]
+    if not taken:
+        raise _nothing_left("unfreeze", net, patterns)
+    _warn_untrainable([r for r in found if r.can_train and not r.design and not force])
+    before = [(r, r.base if r.claims else bool(r.parameter.requires_grad), r.flag_at_first, r.claims) for r in taken]
+    moved = [r for r in taken if not r.parameter.requires_grad]
+    for record in taken:
+        record.flag_at_first = True
+        record.release()
+
+    def restore() -> None:
+        for record, base, design, claims in before:
+            record.flag_at_first = design
+            record.restore(base, claims)
+        _settle(net)
+
+    _settle(net)
+    return Freeze("unfreeze", _names(taken), _names(moved), restore)
+
+
+def is_frozen(net: nn.Cell, *patterns: Pattern) -> bool:
+    """Say whether all weights that the patterns select are frozen; none means the whole network.
+
+    Frozen is what a claim holds, and what has its flag turned off by hand.
+
+    Args:
+        net: Network to look at.
+        *patterns: See `select`.
+
+    Returns:
+        True where nothing that is trainable by design may move.
+
+    Raises:
+        NoMatchError: A pattern selects nothing.
+        ArgumentError: Nothing that is selected is trainable by design.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> mg.is_frozen(net, "0"), mg.is_frozen(net)
+        (True, False)
+    """
+    return frozen_state(net, *patterns) == "frozen"
+
+
+def frozen_state(net: nn.Cell, *patterns: Pattern) -> Literal["frozen", "trainable", "mixed"]:
+    """Say whether the weights that the patterns select are frozen, trainable, or some of each.
+
+    Args:
+        net: Network to look at.
+        *patterns: See `select`; none means the whole network.
+
+    Returns:
+        "frozen", "trainable" or "mixed".
+
+    Raises:
+        NoMatchError: A pattern selects nothing.
+        ArgumentError: Nothing that is selected is trainable by design.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "*.bias")
+        >>> mg.frozen_state(net, "0")
+        'mixed'
+    """
+    taken = [r for r in _selected(net, patterns or ("*",)) if r.design]
+    if not taken:
+        raise _nothing_left("frozen_state", net, patterns)
+    states = {r.trains for r in taken}
+    if len(states) == 2:
+        return "mixed"
+    return "trainable" if states == {True} else "frozen"
+
+
+def _selected(net: nn.Cell, patterns: Sequence[Pattern]) -> list[Record]:
+    if not isinstance(net, nn.Cell):
+        raise ArgumentTypeError(f"net {net!r} is a {type(net).__name__}; give the Cell that holds the parameters")
+    chosen = select(net, *patterns)
+    records = _claims.see(net)
+    return [records[id(p)] for p in chosen]
+
+
+def _names(records: Sequence[Record]) -> list[str]:
+    return [_name(r.parameter) for r in records]
+
+
+def _name(parameter: Parameter) -> str:
+    return str(parameter.name)
+
+
+def _nothing_left(verb: str, net: nn.Cell, patterns: Sequence[Pattern]) -> ArgumentError:
+    found = _selected(net, patterns or ("*",))
+    off = [r for r in found if r.can_train]
+    fact = f"{_call(verb, patterns)} matched {len(found)} parameters, none of them trainable by design"
+    if off:
+        names = ", ".join(_names(off[:3]))
+        return ArgumentError(f"{fact}: {names} had requires_grad False before msgrad saw them; use unfreeze(…, force=True)")
+    return ArgumentError(f"{fact}: running statistics and integers never train; name a weight")
+
+
+def _call(verb: str, patterns: Sequence[Pattern]) -> str:
+    return f"{verb}({', '.join(show(p) for p in patterns)})"
+
+
+def _warn_untrainable(records: Sequence[Record]) -> None:
+    if records:
+        names = ", ".join(_names(records[:5])) + (" …" if len(records) > 5 else "")
+        warnings.warn(
+            f"{len(records)} parameters stay untrainable, their flag was False before msgrad saw them: "
+            f"{names}; unfreeze(…, force=True) turns them on",
+            stacklevel=3,
+        )
+
+
+def _settle(net: nn.Cell) -> None:
+    _claims.changed()
+    fresh = {id(cell) for cell in apply_behaviour(net)}
+    if not fresh:
+        return
+    for path, cell in cell_paths(net):
+        why = cannot_hold(cell) if id(cell) in fresh and is_held(cell) else None
+        if why:
+            warnings.warn(f"frozen cell {path!r} ({type(cell).__name__}) cannot be held still: {why}", stacklevel=4)

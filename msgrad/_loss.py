@@ -1,0 +1,59 @@
+"""The network of a step: a Cell that maps the step's inputs to the scalar loss."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+
+from mindspore import Tensor, nn
+
+from msgrad._errors import ArgumentError, ArgumentTypeError
+
+
+class NetworkWithLoss(nn.Cell):
+    """A network called with all inputs but the last, and a loss of its output and the last.
+
+    `nn.WithLossCell` takes two inputs only. The child is named as it is there.
+    """
+
+    def __init__(self, network: nn.Cell, loss_fn: Callable[..., Tensor]) -> None:
+        super().__init__(auto_prefix=False)
+        self._backbone = network
+        self._loss_fn = loss_fn
+        self._get_attr_from_cell(network)
+
+    def construct(self, *inputs: Tensor) -> Tensor:  # noqa: D102
+        return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
+
+
+class FunctionNetwork(nn.Cell):
+    """A function of the inputs that returns the loss, and the Cell that holds its parameters."""
+
+    def __init__(self, function: Callable[..., Tensor], net: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.net = net
+        self.function = function
+        self._get_attr_from_cell(net)
+
+    def construct(self, *inputs: Tensor) -> Tensor:  # noqa: D102
+        return self.function(*inputs)
+
+
+def loss_network(
+    network: nn.Cell | Callable[..., Tensor], loss_fn: Callable[..., Tensor] | None, net: nn.Cell | None
+) -> nn.Cell:
+    """Return one Cell that gives the loss, from any of the three ways to say it."""
+    if isinstance(network, nn.Cell):
+        if net is not None:
+            raise ArgumentError("net= goes with a function as network; the given network is a Cell: leave net out")
+        if loss_fn is None:
+            return network
+        if not callable(loss_fn):
+            raise ArgumentTypeError(f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)")
+        return NetworkWithLoss(network, loss_fn)
+    if not callable(network):
+        raise ArgumentTypeError(f"network {network!r} is neither a Cell nor a function; give one of the two")
+    if loss_fn is not None:
+        raise ArgumentError("loss_fn= goes with a Cell as network; a function returns the loss itself")
+    if not isinstance(net, nn.Cell):
+        raise ArgumentTypeError(f"net {net!r} is no Cell; with a function give net= the Cell that holds its parameters")
+    return FunctionNetwork(network, net)

@@ -1,0 +1,60 @@
+"""Optimizers around an optimizer: the same parameters, the same interface, something done beside it."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from mindspore import Tensor, nn, ops
+
+
+class OptimizerWrapper(nn.Cell):
+    """An optimizer that hands its gradients to another one.
+
+    All public attributes that it does not have itself are those of the inner optimizer, so that train cells,
+    reducers and callbacks find `parameters`, `learning_rate`, `get_lr` and the rest.
+    """
+
+    def __init__(self, optimizer: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.optimizer = optimizer
+        self.parameters = optimizer.parameters
+        # without it a functional graph takes the gradients as constants and compiles at every step
+        self.enable_tuple_broaden = True
+
+    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+        if not name.startswith("_"):
+            inner = self.__dict__.get("_cells", {}).get("optimizer")
+            if inner is not None and name not in ("optimizer", "bprop", "construct") and hasattr(inner, name):
+                return getattr(inner, name)
+        return super().__getattr__(name)
+
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
+        return self.optimizer(grads)
+
+
+class ClippedOptimizer(OptimizerWrapper):
+    """Scale the gradients so that the norm over all of them is at most `clip_norm`."""
+
+    def __init__(self, optimizer: nn.Cell, clip_norm: float) -> None:
+        super().__init__(optimizer)
+        self.clip_norm = clip_norm
+
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
+        return self.optimizer(ops.clip_by_global_norm(grads, self.clip_norm))
+
+
+class UpdatingOptimizer(OptimizerWrapper):
+    """Run weight updates between the gradient and the optimizer, and after it."""
+
+    def __init__(self, optimizer: nn.Cell, between: list[nn.Cell], after: list[nn.Cell]) -> None:
+        super().__init__(optimizer)
+        self.between = nn.CellList(between, auto_prefix=False)
+        self.after = nn.CellList(after, auto_prefix=False)
+
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
+        for update in self.between:
+            grads = ops.depend(grads, update(grads))
+        done = self.optimizer(grads)
+        for update in self.after:
+            done = ops.depend(done, update(done))
+        return done

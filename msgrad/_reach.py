@@ -1,0 +1,221 @@
+"""The reach of a network: the set of parameters that a gradient can get to.
+
+Found from the compiled gradient graph: a parameter is reached where its gradient depends on the factor that
+the outputs are multiplied by. Nothing is run for that. Where control flow hides the dependency, trials with
+random weights decide, and what they do not see is said to be unseen, not unreached.
+"""
+
+from __future__ import annotations
+
+import os
+import sys
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._graph import Graph, compiled_graph
+from msgrad._weights import copy_of, write
+
+TRIALS = 4
+_FLOATS = mstype.float_type
+
+
+@dataclass(frozen=True)
+class Reach:
+    """The names a gradient gets to, those no trial saw one at, and those it cannot get to; network order."""
+
+    reached: list[str]
+    unseen: list[str]
+    unreached: list[str]
+
+
+def reach(network: nn.Cell, *inputs: object) -> list[str]:
+    """Name the parameters that a gradient of the network's outputs can get to.
+
+    The gradient is that of the sum of all floating outputs. It answers "could it", from the structure of the
+    compiled gradient graph, whatever the values and flags are; nothing is run and nothing changes. Where a
+    tensor-dependent ``if`` or loop hides the structure, a few runs with random weights decide; everything is
+    restored after them, except the hidden stream of an active dropout.
+
+    Args:
+        network: Network or loss network, in the mode (``set_train``) that is asked about.
+        *inputs: One example batch, as the network is called with.
+
+    Returns:
+        Names of floating parameters, whatever their flag, in network order.
+
+    Raises:
+        ArgumentTypeError: ``network`` is no Cell.
+        ArgumentError: No inputs.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore import Tensor, nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> mg.stop_gradient(net, "0")
+        ['0']
+        >>> mg.reach(net, Tensor(np.ones((1, 4), np.float32)))
+        ['2.weight', '2.bias']
+    """
+    return find_reach(network, inputs).reached
+
+
+def find_reach(network: nn.Cell, inputs: Sequence[object]) -> Reach:
+    """Sort the floating parameters of a network into reached, unseen and unreached."""
+    if not isinstance(network, nn.Cell):
+        raise ArgumentTypeError(f"network {network!r} is a {type(network).__name__}; give a Cell")
+    if not inputs:
+        raise ArgumentError("reach got no inputs; give one batch, as the network is called with")
+    weights = [p for p in network.get_parameters() if p.dtype in _FLOATS]
+    if not weights:
+        return Reach([], [], [])
+    gradient = _Gradient(_ScaledTotal(network), weights)
+    found = _by_structure(compiled_graph(gradient, Tensor(1.0, mstype.float32), *inputs), len(weights))
+    seen = _by_trials(gradient, weights, inputs) if None in found else [False] * len(weights)
+    hit = [s or (s is None and t) for s, t in zip(found, seen, strict=True)]
+    names = [p.name for p in weights]
+    return Reach(
+        [n for n, h in zip(names, hit, strict=True) if h],
+        [n for n, s, h in zip(names, found, hit, strict=True) if s is None and not h],
+        [n for n, s in zip(names, found, strict=True) if s is False],
+    )
+
+
+class _ScaledTotal(nn.Cell):
+    """The sum of the floating outputs, times a factor that is an input of the graph."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+
+    def construct(self, factor: Tensor, *inputs: object) -> Tensor:
+        return self.total(self.network(*inputs)) * factor
+
+    def total(self, value: object) -> Tensor:
+        out = Tensor(0.0, mstype.float32)
+        if isinstance(value, Tensor):
+            if value.dtype in _FLOATS:
+                out = ops.cast(value, mstype.float32).sum()
+        elif isinstance(value, (tuple, list)):
+            for item in value:
+                out = out + self.total(item)
+        elif isinstance(value, dict):
+            for item in value.values():
+                out = out + self.total(item)
+        return out
+
+
+class _Gradient(nn.Cell):
+    def __init__(self, total: nn.Cell, weights: Sequence[Parameter]) -> None:
+        super().__init__(auto_prefix=False)
+        self.total = total
+        # named so that no parameter of the network can have the same attribute name
+        self.msgrad_weights = ParameterTuple(weights)
+        self.msgrad_gradient = ops.GradOperation(get_by_list=True)
+
+    def construct(self, factor: Tensor, *inputs: object) -> tuple[Tensor, ...]:
+        return self.msgrad_gradient(self.total, self.msgrad_weights)(factor, *inputs)
+
+
+def _by_structure(graph: Graph, count: int) -> list[bool | None]:
+    """Say of each gradient whether it depends on the factor; None where a call of a subgraph hides it."""
+    nodes = {node.name: node for node in graph.nodes}
+    factor = graph.parameters[0]
+    output = graph.outputs[0]
+    while output in nodes and nodes[output].op_type != "MakeTuple":
+        output = nodes[output].inputs[0]
+    gradients = nodes[output].inputs if output in nodes else [output]
+    if len(gradients) != count:
+        return [None] * count
+    known = {factor: True}
+    for name in gradients:
+        _mark(name, nodes, known)
+    return [known[name] for name in gradients]
+
+
+def _mark(name: str, nodes: dict, known: dict[str, bool | None]) -> None:
+    """Fill in, for a node and all before it, whether it depends on the factor."""
+    stack = [name]
+    while stack:
+        top = stack[-1]
+        inputs = nodes[top].inputs if top in nodes else []
+        open_inputs = [i for i in inputs if i not in known]
+        if top in known or not open_inputs:
+            stack.pop()
+            known.setdefault(top, _depends(nodes.get(top), [known[i] for i in inputs]))
+        else:
+            stack.extend(open_inputs)
+
+
+def _depends(node: object, inputs: list[bool | None]) -> bool | None:
+    if node is None:
+        return False
+    if not node.op_type or node.op_type in ("Switch", "SwitchLayer", "Partial"):
+        # a call: what its subgraph does with its inputs is not in this graph
+        return None
+    if True in inputs:
+        return True
+    return None if None in inputs else False
+
+
+def _by_trials(gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence[object]) -> list[bool]:
+    """Take gradients with the real and with random weights and inputs; say at which one was seen."""
+    everything = list(gradient.get_parameters())
+    before = [copy_of(p) for p in everything]
+    seen = [False] * len(weights)
+    rng = np.random.default_rng(0)
+    try:
+        with _silence():
+            for trial in range(TRIALS):
+                if trial:
+                    for parameter in weights:
+                        write(parameter, _random_weight(parameter, rng))
+                given = [_random_input(value, rng) if trial else value for value in inputs]
+                found = gradient(Tensor(1.0, mstype.float32), *given)
+                seen = [s or _nonzero(g) for s, g in zip(seen, found, strict=True)]
+    finally:
+        for parameter, value in zip(everything, before, strict=True):
+            write(parameter, value)
+    return seen
+
+
+def _nonzero(gradient: Tensor) -> bool:
+    values = copy_of(gradient)
+    return bool(np.any(values != 0))  # NaN differs from 0, too
+
+
+def _random_weight(parameter: Parameter, rng: np.random.Generator) -> np.ndarray:
+    fan_in = max(1, int(np.prod(parameter.shape[1:])))
+    values = rng.standard_normal(parameter.shape) / np.sqrt(fan_in)
+    if parameter.name.endswith(("variance", "running_var")):
+        values = np.abs(values) + 0.5
+    return np.asarray(values, ms.dtype_to_nptype(parameter.dtype) if parameter.dtype != mstype.bfloat16 else np.float32)
+
+
+def _random_input(value: object, rng: np.random.Generator) -> object:
+    if isinstance(value, Tensor) and value.dtype in _FLOATS:
+        return Tensor(rng.standard_normal(value.shape).astype(np.float32), value.dtype)
+    return value
+
+
+@contextmanager
+def _silence() -> Iterator[None]:
+    """Send what the graph prints to nowhere: the Print operator writes to file descriptor 1."""
+    sys.stdout.flush()
+    kept = os.dup(1)
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    try:
+        os.dup2(nowhere, 1)
+        yield
+    finally:
+        ms.runtime.synchronize()
+        os.dup2(kept, 1)
+        os.close(kept)
+        os.close(nowhere)

@@ -1,0 +1,46 @@
+"""What an optimizer keeps: slots that belong to one weight, learning rates, and shared counters."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable
+
+from mindspore import Parameter, nn
+
+
+def owner_of(state_name: str, names: Collection[str]) -> str | None:
+    """Return the weight that a state belongs to, or None for a counter.
+
+    Optimizers name a slot `<slot>.<weight>`; the longest weight that fits is the owner, since a weight named
+    `w` and one named `a.w` both end the slot `moments.a.w`.
+    """
+    rest = state_name
+    while "." in rest:
+        rest = rest.split(".", 1)[1]
+        if rest in names:
+            return rest
+    return None
+
+
+def rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
+    """Map each weight's name to the Parameter that holds its learning rate; rules without one are left out."""
+    groups = getattr(optimizer, "param_groups", None)
+    if groups:
+        return {p.name: g["lr"] for g in groups for p in g["params"] if isinstance(g["lr"], Parameter)}
+    rate = getattr(optimizer, "learning_rate", None)
+    weights = list(optimizer.parameters)
+    per_weight = list(rate) if getattr(optimizer, "is_group_lr", False) and rate is not None else [rate] * len(weights)
+    found = {p.name: _parameter_of(r) for p, r in zip(weights, per_weight, strict=True)}
+    return {name: r for name, r in found.items() if r is not None}
+
+
+def _parameter_of(rate: object) -> Parameter | None:
+    if isinstance(rate, nn.Cell):
+        # a fixed rate among scheduled ones, and a list of rates, are cells around one Parameter
+        rate = getattr(rate, "learning_rate", None)
+    return rate if isinstance(rate, Parameter) else None
+
+
+def own_parameters(cell: nn.Cell, foreign: Iterable[Parameter]) -> list[Parameter]:
+    """List the parameters under a cell that are not among the foreign ones, each once."""
+    skip = {id(p) for p in foreign}
+    return [p for p in cell.get_parameters() if id(p) not in skip]

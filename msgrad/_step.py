@@ -1,0 +1,257 @@
+"""The train step: one compiled graph per stage, and no weight in it that is not meant to move."""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Hashable, Sequence
+from typing import Any, NamedTuple
+
+from mindspore import Parameter, Tensor, nn
+
+from msgrad._claims import Record
+from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
+from msgrad._latch import release_latches
+from msgrad._loss import loss_network
+from msgrad._reach import Reach, find_reach
+from msgrad._select import Pattern, select
+from msgrad._stages import Stages
+from msgrad._watch import Watch
+
+logger = logging.getLogger("msgrad")
+_UNREACHED = ("freeze", "error", "allow")
+
+
+class Position(NamedTuple):
+    """How far a run has come: steps called so far, and the epoch that a `Schedule` last named."""
+
+    step: int
+    epoch: int
+
+
+class TrainStep(nn.Cell):
+    """One training step over exactly what may move.
+
+    What is frozen, cut off by a stop or never used leaves the optimizer, so that neither decay nor momentum can
+    move it. A change of flags, stops or held behaviour is noticed at the next call: each stage has a train cell,
+    an optimizer and a compiled graph of its own, made once and kept; optimizer state goes along by name.
+
+    The counters of MindSpore's optimizers (``beta1_power``, ``state_step`` …) are shared by all weights. A weight
+    that joins after n steps therefore takes its first Adam step at another length than in a fresh run: 0.48 of
+    the rate after 10 steps, 2.5 times after 1,000. ``restart_counters=True`` puts them back at each stage change.
+
+    Like every Cell of MindSpore the step is in evaluation mode until ``set_train()``; ``Model.train`` calls it.
+
+    Args:
+        network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with all inputs but
+            the last; or a function of the inputs that returns the loss, with ``net``.
+        optimizer: Called with the list of parameters to train, once for each new set; returns an optimizer over them,
+            of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
+        loss_fn: Cell or function of the network's output and the last input.
+        net: The Cell that holds the parameters, where ``network`` is a function.
+        train_cell: Called with the loss network and the optimizer, returns the Cell that does a step.
+        updates: Weight updates that run with each optimizer step: a `WeightUpdates`, a dict of rules (after the
+            step), a `MovingAverage`, or a list of these.
+        trainable: Patterns that narrow what this step trains; flags and behaviour stay as they are.
+        clip_norm: Largest global norm of the gradients of the trained weights.
+        unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out of the
+            optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
+        restart_state: A weight that is released again starts with fresh optimizer state.
+        restart_counters: Shared counters of the optimizer start anew at each change of the stage; ``global_step``, which the
+            schedule of a rate reads, goes on.
+
+    Inputs:
+        The inputs of the network, and the label where there is a ``loss_fn``.
+
+    Outputs:
+        What the train cell returns: the loss, a scalar Tensor.
+
+    Raises:
+        ArgumentTypeError: ``optimizer`` is an optimizer instead of a callable, or another argument has a wrong type.
+        ArgumentError: An argument has a value that cannot be used, nothing is left to train, or the optimizer has other
+            parameters than it was given.
+        ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore import Tensor, nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> step = mg.TrainStep(net, lambda p: nn.Momentum(p, 0.1, 0.9, weight_decay=0.01), nn.MSELoss())
+        >>> before = mg.Snapshot(net)
+        >>> loss = step(Tensor(np.ones((2, 4), np.float32)), Tensor(np.zeros((2, 2), np.float32)))
+        >>> before.moved()
+        ['2.weight', '2.bias']
+        >>> step.compilations
+        1
+    """
+
+    def __init__(
+        self,
+        network: nn.Cell | Callable[..., Tensor],
+        optimizer: Callable[[list[Parameter]], nn.Cell],
+        loss_fn: Callable[..., Tensor] | None = None,
+        *,
+        net: nn.Cell | None = None,
+        train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell] | None = None,
+        updates: object = None,
+        trainable: Pattern | None = None,
+        clip_norm: float | None = None,
+        unreached: str = "freeze",
+        restart_state: bool = False,
+        restart_counters: bool = False,
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        _check_arguments(optimizer, train_cell, clip_norm, unreached)
+        self.network = loss_network(network, loss_fn, net)
+        own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
+        own["_only"] = None if trainable is None else {id(p) for p in select(self.network, trainable)}
+        own["_unreached"] = unreached
+        own["_reaches"] = {}
+        own["_position"] = Position(0, 0)
+        own["_watch"] = Watch(self.network)
+        own["_engine"] = Stages(
+            self.network,
+            optimizer,
+            train_cell or nn.TrainOneStepCell,
+            clip_norm=clip_norm,
+            restart_state=restart_state,
+            restart_counters=restart_counters,
+        )
+        self._enter(None)
+
+    def __call__(self, *inputs: Any) -> Any:  # noqa: ANN401
+        """Do one step; notice first what changed since the last one."""
+        if self._watch.changed():
+            self._enter(inputs)
+        out = self.inner(*inputs)
+        step, epoch = self._position
+        self.__dict__["_position"] = Position(step + 1, epoch)
+        return out
+
+    def construct(self, *inputs: Any) -> Any:  # noqa: ANN401, D102
+        # only an outer graph, such as that of a data sink, gets here
+        return self.inner(*inputs)
+
+    @property
+    def trainable(self) -> list[str]:
+        """The names of the parameters that the optimizer holds now, in network order."""
+        if self._watch.changed():
+            self._enter(None)
+        return list(self._engine.current.names)
+
+    @property
+    def stages(self) -> list[list[str]]:
+        """The trainable names of every stage so far, in the order of their first use."""
+        return self._engine.names()
+
+    @property
+    def position(self) -> Position:
+        """Steps called so far, and the epoch that a `Schedule` last named."""
+        return self._position
+
+    @property
+    def compilations(self) -> int:
+        """The number of step graphs compiled so far, new shapes included; 0 in PYNATIVE_MODE."""
+        return self._engine.compilations()
+
+    def _enter(self, inputs: Sequence[object] | None) -> None:
+        """Go to the stage that the network asks for; without inputs the reach is not looked for yet."""
+        self._watch.settle()
+        wanted = [r for r in self._watch.records if r.trains and self._takes(r)]
+        stops = self._watch.stops()
+        found = self._reach_of(stops, inputs)
+        if found is not None:
+            self._refuse_unreached(wanted, found)
+            gone = set(found.unreached)
+            wanted = [r for r in wanted if r.parameter.name not in gone]
+        if not wanted:
+            raise _nothing_left(self._watch.records, self._takes, found)
+        weights = [r.parameter for r in wanted]
+        release_latches([r.parameter for r in self._watch.records if r.can_train], weights)
+        stage = self._engine.enter(weights, (stops, self._watch.behaviour()))
+        # not registered: the optimizers of several stages share the names of their states
+        self.__dict__["inner"] = stage.inner
+        self._cells["optimizer"] = stage.optimizer
+        if inputs is not None or self._unreached == "allow" or stops in self._reaches:
+            self._watch.know()
+
+    def _takes(self, record: Record) -> bool:
+        return self._only is None or id(record.parameter) in self._only
+
+    def _reach_of(self, stops: Hashable, inputs: Sequence[object] | None) -> Reach | None:
+        if self._unreached == "allow":
+            return None
+        if stops not in self._reaches and inputs is not None:
+            self._reaches[stops] = find_reach(self.network, inputs)
+            self._name_unreached(self._reaches[stops])
+        return self._reaches.get(stops)
+
+    def _name_unreached(self, found: Reach) -> None:
+        trainable = {r.parameter.name for r in self._watch.records if r.trains and self._takes(r)}
+        lost = [n for n in found.unreached if n in trainable]
+        if lost and self._unreached == "freeze":
+            logger.warning(
+                "no gradient reaches %d parameters, they leave the optimizer and stay: %s", len(lost), _few(lost)
+            )
+        unseen = [n for n in found.unseen if n in trainable]
+        if unseen:
+            logger.warning("no gradient was seen at %s; they stay in the optimizer", _few(unseen))
+
+    def _refuse_unreached(self, wanted: Sequence[Record], found: Reach) -> None:
+        lost = [r.parameter.name for r in wanted if r.parameter.name in set(found.unreached)]
+        if lost and self._unreached == "error":
+            raise ConflictError(
+                f"{len(lost)} of {len(wanted)} trainable parameters get no gradient: {_few(lost)}; freeze them, take "
+                f"the stop away, or give unreached='freeze'"
+            )
+
+
+def _check_arguments(optimizer: object, train_cell: object, clip_norm: object, unreached: object) -> None:
+    if isinstance(optimizer, nn.Cell):
+        name = type(optimizer).__name__
+        raise ArgumentTypeError(
+            f"optimizer is an instance of {name}, whose parameters are fixed; give a callable that makes one for each "
+            f"stage: lambda parameters: {name}(parameters, ...)"
+        )
+    if not callable(optimizer):
+        raise ArgumentTypeError(f"optimizer {optimizer!r} cannot be called; give a function (parameters) -> optimizer")
+    if train_cell is not None and (isinstance(train_cell, nn.Cell) or not callable(train_cell)):
+        raise ArgumentTypeError(
+            f"train_cell {type(train_cell).__name__} is no class or function; give (network, optimizer) -> Cell"
+        )
+    if unreached not in _UNREACHED:
+        raise ArgumentError(f"unreached {unreached!r} is unknown; give one of {', '.join(map(repr, _UNREACHED))}")
+    if clip_norm is None:
+        return
+    if isinstance(clip_norm, bool) or not isinstance(clip_norm, (int, float)):
+        raise ArgumentTypeError(f"clip_norm {clip_norm!r} is no number; give the largest norm, such as 1.0")
+    if not (math.isfinite(clip_norm) and clip_norm > 0):
+        raise ArgumentError(f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0")
+
+
+def _nothing_left(
+    records: Sequence[Record], takes: Callable[[Record], bool], found: Reach | None
+) -> ArgumentError:
+    """Say of all parameters that could train why none of them does."""
+    design = [r for r in records if r.can_train]
+    claimed = [r for r in design if r.claims]
+    rules = dict.fromkeys(claim.patterns for r in claimed for claim in r.claims)
+    off = [r for r in design if not r.claims and not r.parameter.requires_grad]
+    other = [r for r in design if r.trains and not takes(r)]
+    lost = [r for r in design if r.trains and takes(r)] if found is not None else []
+    reasons = [
+        f"{len(claimed)} frozen by {'; '.join(rules)}" if claimed else "",
+        f"{len(off)} with requires_grad False" if off else "",
+        f"{len(other)} outside trainable=" if other else "",
+        f"{len(lost)} that no gradient reaches" if lost else "",
+    ]
+    return ArgumentError(
+        f"nothing is left to train of {len(design)} parameters: {', '.join(filter(None, reasons)) or 'none can train'}; "
+        f"unfreeze some"
+    )
+
+
+def _few(names: Sequence[str]) -> str:
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
