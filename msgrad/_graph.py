@@ -1,0 +1,103 @@
+"""A compiled graph as data: its operators, what feeds them, its parameters; compiled, never run."""
+
+from __future__ import annotations
+
+import itertools
+from collections import Counter
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any
+
+import mindspore as ms
+from mindspore import nn
+from mindspore.common.api import _cell_graph_executor
+from mindspore.train import anf_ir_pb2
+
+_numbers = itertools.count()
+
+
+@dataclass(frozen=True)
+class Node:
+    """One operator of a graph.
+
+    Attributes:
+        name: What other nodes call its result.
+        op_type: The operator, as in `MatMul`.
+        inputs: The names of nodes, parameters and constants that it reads, in order.
+    """
+
+    name: str
+    op_type: str
+    inputs: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Graph:
+    """A graph as the front end leaves it.
+
+    Attributes:
+        nodes: The operators, in order of execution.
+        parameters: The names of the graph's inputs, weights among them.
+        outputs: The names of what it returns.
+    """
+
+    nodes: tuple[Node, ...]
+    parameters: tuple[str, ...]
+    outputs: tuple[str, ...]
+
+    @property
+    def operators(self) -> Counter[str]:
+        """How often each operator occurs."""
+        return Counter(node.op_type for node in self.nodes)
+
+
+def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
+    """Compile a cell for these inputs and return the graph; nothing is run, no weight changes.
+
+    In PYNATIVE_MODE it switches to GRAPH_MODE for the call and back.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import nn
+        >>> compiled_graph(nn.Dense(4, 2), ms.Tensor([[1.0, 2.0, 3.0, 4.0]])).operators["MatMul"]
+        1
+    """
+    with _graph_mode():
+        # A phase of its own: what was compiled before is neither reused nor replaced.
+        phase, _ = _cell_graph_executor.compile(
+            cell, *inputs, phase=f"msgrad.graph.{next(_numbers)}"
+        )
+        text = _cell_graph_executor._graph_executor.get_func_graph_proto(phase, "anf_ir", False)
+        _forget(cell, phase)
+    model = anf_ir_pb2.ModelProto()
+    model.ParseFromString(text)
+    return _read(model.graph)
+
+
+@contextmanager
+def _graph_mode() -> Iterator[None]:
+    mode = ms.get_context("mode")
+    if mode != ms.GRAPH_MODE:
+        ms.set_context(mode=ms.GRAPH_MODE)
+    try:
+        yield
+    finally:
+        if mode != ms.GRAPH_MODE:
+            ms.set_context(mode=mode)
+
+
+def _forget(cell: nn.Cell, phase: str) -> None:
+    cell.compile_cache.discard(phase)
+    _cell_graph_executor.del_net_res(cell, {phase})
+
+
+def _read(graph: Any) -> Graph:
+    return Graph(
+        nodes=tuple(
+            Node(node.name, node.op_type, tuple(source.name for source in node.input))
+            for node in graph.node
+        ),
+        parameters=tuple(parameter.name for parameter in graph.parameters),
+        outputs=tuple(output.name for output in graph.outputs),
+    )
