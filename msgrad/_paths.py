@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Iterator
 from typing import NamedTuple
 
 from mindspore import Parameter, nn
@@ -17,6 +17,18 @@ class Place(NamedTuple):
     owner: nn.Cell
     key: str
     parameter: Parameter
+
+
+class _Stop(NamedTuple):
+    """A stop of the walk: a cell that has a path, and whose parameters are listed now.
+
+    A wrapper has two: where it stands for what it wraps, and, behind all of that, its own.
+    """
+
+    path: str
+    cell: nn.Cell | None
+    owner: nn.Cell
+    above: frozenset[int]
 
 
 def is_wrapper(cell: nn.Cell) -> bool:
@@ -42,20 +54,7 @@ def cell_paths(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
         >>> [path for path, _ in cell_paths(nn.SequentialCell(nn.Dense(4, 8), nn.ReLU()))]
         ['', '0', '1']
     """
-    found: list[tuple[str, nn.Cell]] = []
-    # A stack of its own: a network may be deeper than Python's recursion limit.
-    waiting: list[tuple[str, nn.Cell, frozenset[int]]] = [("", net, frozenset())]
-    while waiting:
-        path, cell, above = waiting.pop()
-        if id(cell) in above:
-            continue
-        found.append((path, cell))
-        children = layers_of(cell)[-1]._cells
-        inside = above | {id(cell)} if children else above
-        for name, child in reversed(children.items()):
-            if child is not None:
-                waiting.append((f"{path}.{name}" if path else name, child, inside))
-    return found
+    return [(stop.path, stop.cell) for stop in _walk(net) if stop.cell is not None]
 
 
 def places(net: nn.Cell) -> list[Place]:
@@ -66,14 +65,43 @@ def places(net: nn.Cell) -> list[Place]:
         ['weight', 'bias']
     """
     found = []
-    for path, cell in cell_paths(net):
-        owner = layers_of(cell)[-1]
+    for path, _, owner, _ in _walk(net):
         for key, parameter in owner._params.items():
             if parameter is not None:
-                if parameter.inited_param is not None:
-                    parameter = parameter.inited_param
-                found.append(Place(f"{path}.{key}" if path else key, owner, key, parameter))
+                # As in `parameters_and_names`: a lazily initialised one has moved there.
+                parameter = parameter if parameter.inited_param is None else parameter.inited_param
+                found.append(Place(_join(path, key), owner, key, parameter))
     return found
+
+
+def _walk(net: nn.Cell) -> Iterator[_Stop]:
+    # A stack of its own: a network may be deeper than Python's recursion limit.
+    waiting = _stops("", net, frozenset())[::-1]
+    while waiting:
+        stop = waiting.pop()
+        yield stop
+        inside = [
+            inner
+            for key, child in stop.owner._cells.items()
+            if child is not None and not (key == "cell" and is_wrapper(stop.owner))
+            for inner in _stops(_join(stop.path, key), child, stop.above)
+        ]
+        waiting.extend(reversed(inside))
+
+
+def _stops(path: str, cell: nn.Cell, above: frozenset[int]) -> list[_Stop]:
+    if id(cell) in above:
+        return []
+    *wrappers, core = layers_of(cell)
+    inside = above | {id(cell)} if core._cells or wrappers else above
+    return [
+        _Stop(path, cell, core, inside),
+        *(_Stop(path, None, wrapper, inside) for wrapper in reversed(wrappers)),
+    ]
+
+
+def _join(path: str, key: str) -> str:
+    return f"{path}.{key}" if path else key
 
 
 def paths_of(net: nn.Cell) -> dict[Parameter, list[str]]:
@@ -96,7 +124,7 @@ def group_by_parameter(where: Iterable[Place]) -> dict[Parameter, list[str]]:
         ConflictError: Two different parameters have one name.
 
     Examples:
-        >>> list(group_by_parameter(places(nn.Dense(4, 8)))).__len__()
+        >>> len(group_by_parameter(places(nn.Dense(4, 8))))
         2
     """
     paths: dict[Parameter, list[str]] = {}
