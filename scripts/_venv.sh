@@ -63,9 +63,12 @@ venv_works() {
 }
 
 make_venv() {
-    local venv=$1 newest=$2 base output
+    local venv=$1 newest=$2 base free output
     base=$(find_python "$newest") || exit 1
-    [ ! -e "$venv" ] || say "remaking $venv: it does not run, or was left half-installed"
+    free=$(df -Pk "$root" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
+    [ "${free:-$needed_mb}" -ge "$needed_mb" ] ||
+        fail "the disk is full: $free MB free at $root, MindSpore needs $needed_mb; free space"
+    [ ! -e "$venv" ] || say "remaking $venv, which does not run, was moved or is half-installed"
     rm -rf "$venv" 2>/dev/null
     say "making $venv with $("$base" -V 2>&1) ($base)"
     output=$("$base" -m venv "$venv" 2>&1) ||
@@ -90,6 +93,11 @@ sys.exit(not all(map(find_spec, ("mindspore", "numpy", "msgrad"))))
 PY
 }
 
+pip_is_at() {
+    grep -oE '^ *(Collecting [^ ]*|Downloading [^ ]*|Building .*|Installing collected packages)' "$1" |
+        tail -n 1 | sed 's/^ *//'
+}
+
 # Runs pip with its pages in a log, and says every 15 seconds what it is at.
 run_pip() {
     local log=$1 pid seconds=0
@@ -101,8 +109,7 @@ run_pip() {
     while kill -0 "$pid" 2>/dev/null; do
         sleep 1
         seconds=$((seconds + 1))
-        ((seconds % 15)) || say "  $seconds s: $(grep -E '^ *(Collecting|Downloading|Installing|Building)' "$log" |
-            tail -n 1 | cut -c 1-70)"
+        ((seconds % 15)) || say "  $seconds s: $(pip_is_at "$log")"
     done
     trap - INT TERM
     wait "$pid"
@@ -122,11 +129,8 @@ install_fault() {
 }
 
 install() {
-    local venv=$1 extra=$2 stamp=$3 free log="$1/install.log"
+    local venv=$1 extra=$2 stamp=$3 log="$1/install.log"
     shift 3
-    free=$(df -Pk "$venv" 2>/dev/null | awk 'NR == 2 { print int($4 / 1024) }')
-    [ "${free:-$needed_mb}" -ge "$needed_mb" ] ||
-        fail "the disk is full: $free MB free at $venv, MindSpore needs $needed_mb; free space"
     say "installing MindSpore and the rest, 1 to 3 minutes the first time (log: $log)"
     : 2>/dev/null >"$venv/installing" || fail "cannot write to $venv; mend the rights of $root"
     run_pip "$log" -e "${root}[$extra]" "$@" ||

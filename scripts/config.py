@@ -119,4 +119,4 @@ def nearest(given: str, known: Iterable[str]) -> str:
     """Say which of the known words was meant, or list them."""
     known = list(known)
     close = difflib.get_close_matches(given, known, n=1, cutoff=0.5)
-    return f"did you mean {close[0]!r}?" if close else f"the keys are {', '.join(known)}"
+    return f"did you mean {close[0]!r}?" if close else f"known are {', '.join(known)}"

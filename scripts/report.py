@@ -73,5 +73,5 @@ def _draw(path: Path, movement: Movement, held: Sequence[str], title: str) -> No
 
 
 def _label(change: float, bits_changed: int, held: bool) -> str:
-    state = "bits equal" if not bits_changed else f"{change:.4g}"
+    state = f"{change:.4g}" if bits_changed else "0 (bits equal)"
     return f"held: {state}" if held else state

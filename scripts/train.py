@@ -10,27 +10,18 @@ import sys
 from collections.abc import Callable
 from pathlib import Path
 
-import msgrad as mg
-
 try:
+    import mindspore as ms
+    from mindspore import Tensor, nn
     from rich.console import Console
-    from rich.progress import (
-        BarColumn,
-        MofNCompleteColumn,
-        Progress,
-        TextColumn,
-        TimeRemainingColumn,
-    )
+    from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
+    import msgrad as mg
     from config import Config, load_config, nearest
+    from digits import DigitsNet, digits_dataset, load_digits
     from report import save_run, verdict, weights_table
 except ImportError as error:
-    sys.exit(f"train.py needs {error.name}, which is not installed; pip install 'msgrad[tools]'")
-
-import mindspore as ms
-from mindspore import Tensor, nn
-
-from digits import DigitsNet, digits_dataset, load_digits
+    sys.exit(f"train.py needs {error.name}, which is not installed; pip install -e '.[tools]'")
 
 
 def make_optimizer(config: Config) -> Callable[[list[ms.Parameter]], nn.Optimizer]:
@@ -61,11 +52,11 @@ def make_step(net: DigitsNet, config: Config) -> nn.Cell:
 
 
 def accuracy(net: nn.Cell, images: Tensor, labels: Tensor) -> float:
-    """Return the fraction of images whose highest score is their digit's."""
+    """Return the fraction of images whose highest score is that of their digit."""
     net.set_train(False)
-    right = (net(images).argmax(axis=1) == labels).astype(ms.float32).mean()
+    right = net(images).argmax(axis=1) == labels
     net.set_train(True)
-    return float(right.asnumpy())
+    return int(right.sum().asnumpy()) / len(labels)
 
 
 def train(net: nn.Cell, step: nn.Cell, config: Config, console: Console) -> list[dict[str, float]]:
@@ -74,29 +65,26 @@ def train(net: nn.Cell, step: nn.Cell, config: Config, console: Console) -> list
     batches = digits_dataset(*train_part, config.batch_size, shuffle=True)
     images, labels = map(Tensor, held_out)
     epochs = []
-    columns = TextColumn("{task.description}"), BarColumn(), MofNCompleteColumn()
-    with Progress(
-        *columns,
-        TextColumn("steps"),
-        TimeRemainingColumn(),
-        console=console,
-        transient=True,
-        disable=not console.is_terminal,
-    ) as progress:
-        bar = progress.add_task("compiling", total=config.epoch_size * batches.get_dataset_size())
+    with progress_bar(console) as bar:
+        task = bar.add_task("compiling", total=config.epoch_size * batches.get_dataset_size())
         for epoch in range(1, config.epoch_size + 1):
+            where = f"epoch {epoch:2}/{config.epoch_size}"
             losses = []
             for image, label in batches.create_tuple_iterator(num_epochs=1):
                 losses.append(float(step(image, label).asnumpy()))
-                progress.update(bar, advance=1, description=f"epoch {epoch}/{config.epoch_size}")
-            row = {"loss": sum(losses) / len(losses), "accuracy": accuracy(net, images, labels)}
-            epochs.append(row)
-            console.print(
-                f"epoch {epoch:2}/{config.epoch_size}  loss {row['loss']:.4f}  "
-                f"accuracy {row['accuracy']:.3f}",
-                highlight=False,
-            )
+                bar.update(task, advance=1, description=where)
+            mean, right = sum(losses) / len(losses), accuracy(net, images, labels)
+            epochs.append({"loss": mean, "accuracy": right})
+            console.print(f"{where}  loss {mean:.4f}  accuracy {right:.3f}", highlight=False)
     return epochs
+
+
+def progress_bar(console: Console) -> Progress:
+    """Return a bar that counts steps; it draws nothing where the output is not a terminal."""
+    description = TextColumn("{task.description}")
+    columns = description, BarColumn(), MofNCompleteColumn(), TextColumn("steps")
+    hidden = not console.is_terminal
+    return Progress(*columns, console=console, transient=True, disable=hidden)
 
 
 def run(config: Config, console: Console) -> bool:
@@ -116,7 +104,7 @@ def run(config: Config, console: Console) -> bool:
     console.print(weights_table(first, net.conv1.weight.asnumpy()), highlight=False)
     console.print(verdict(conv1.compare()), style="bold", highlight=False)
     folder = Path("runs", config.name)
-    figures = {"name": config.name, "device": device, "epochs": epochs}
+    figures = {"device": device, "mindspore": ms.__version__, "epochs": epochs}
     save_run(folder, config, movement, held, figures)
     console.print(f"wrote {folder}/layers.png, figures.json, config.yaml", highlight=False)
     return not set(held) & set(movement.moved)
@@ -124,7 +112,7 @@ def run(config: Config, console: Console) -> bool:
 
 def main() -> None:
     """Read the command line and run."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="Train the digits as a config says.")
     parser.add_argument("--config", required=True, help="a YAML file, see configs/")
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="change keys of the config"
