@@ -23,10 +23,12 @@ from msgrad._gradient import (
     scale_gradient,
     stop_gradient,
 )
+from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
 from msgrad._step import TrainStep
+from msgrad._summary import Summary, summary
 from msgrad._wrap import unwrap, wrap, wrapped
 from msgrad._wrapper import CellWrapper
 
@@ -46,12 +48,14 @@ __all__ = [
     "MsgradError",
     "NoMatchError",
     "PlanError",
+    "PrintWeights",
     "ReverseGradient",
     "ScaleGradient",
     "Selection",
     "ShapeError",
     "Snapshot",
     "StopGradient",
+    "Summary",
     "TrainStep",
     "freeze",
     "frozen_state",
@@ -61,6 +65,7 @@ __all__ = [
     "scale_gradient",
     "select",
     "stop_gradient",
+    "summary",
     "unfreeze",
     "unwrap",
     "use_device",

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import itertools
 import math
 from numbers import Real
 from typing import Any
 
-from mindspore import Parameter, Tensor, nn, ops
+from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._select import CellPattern
 from msgrad._weights import write
 from msgrad._wrap import wrap
-from msgrad._wrapper import CellWrapper
+from msgrad._wrapper import CellWrapper, hide
 
 _PLACES = ("output", "input")
-_numbers = itertools.count()
 _FLOATS = (
     mstype.float16,
     mstype.bfloat16,
@@ -52,9 +50,9 @@ class StopGradient(CellWrapper):
         >>> import mindspore as ms
         >>> from mindspore import nn
         >>> import msgrad as mg
-        >>> square = mg.StopGradient(nn.SequentialCell(nn.ReLU()))
-        >>> print(ms.grad(lambda x: (x * square(x)).sum())(ms.Tensor([3.0])))
-        [3.]
+        >>> stopped = mg.StopGradient(nn.ReLU())
+        >>> print(stopped(ms.Tensor([3.0])), ms.grad(stopped)(ms.Tensor([3.0])))
+        [3.] [0.]
     """
 
     def __init__(self, cell: nn.Cell, at: str = "output") -> None:
@@ -64,7 +62,8 @@ class StopGradient(CellWrapper):
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped cell, with the stop before or behind it."""
         if self._at == "input":
-            return self.cell(*ops.stop_gradient(args), **ops.stop_gradient(kwargs))
+            args, kwargs = ops.stop_gradient(args), ops.stop_gradient(kwargs)
+            return self.cell(*args, **kwargs)
         return ops.stop_gradient(self.cell(*args, **kwargs))
 
     def extend_repr(self) -> str:
@@ -78,27 +77,19 @@ class _MultiplyGradient(CellWrapper):
     def __init__(self, cell: nn.Cell, factor: float, at: str) -> None:
         super().__init__(cell)
         self._at = _checked_place(at)
-        self._hide("_factor", factor, mstype.float32)
+        hide(self, "_factor", factor, mstype.float32)
         # For gradients of float64 alone: the other types would not see more digits.
-        self._hide("_factor64", factor, mstype.float64)
+        hide(self, "_factor64", factor, mstype.float64)
         self._make_marks()
-
-    def _hide(self, name: str, factor: float, dtype: Any) -> None:
-        # An attribute beside the cell's parameters: in no list of names, in no checkpoint. It is a
-        # parameter, so that a compiled graph reads it at each call.
-        value = Parameter(Tensor(factor, dtype), name=name, requires_grad=False)
-        object.__setattr__(self, name, value)
 
     def _make_marks(self) -> None:
         # A `bprop` may read no parameter, and a hook has a wrong second order in a graph.
         self._mark = ops.InsertGradientOf(self._multiplied)
         self._mark64 = ops.InsertGradientOf(self._multiplied64)
-        for name in ("_factor", "_factor64"):
-            # Two parameters of one graph may not share a name, be they in a copy of a cell.
-            getattr(self, name).name = f"msgrad.{name}.{next(_numbers)}"
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
+        # A mark is bound to the wrapper that it was made for.
         self._make_marks()
 
     def _set_factor(self, factor: float) -> None:
@@ -108,7 +99,8 @@ class _MultiplyGradient(CellWrapper):
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped cell; the values that pass are unchanged, their gradients are not."""
         if self._at == "input":
-            return self.cell(*self._each(args), **self._each(kwargs))
+            args, kwargs = self._each(args), self._each(kwargs)
+            return self.cell(*args, **kwargs)
         return self._each(self.cell(*args, **kwargs))
 
     def _each(self, value: Any) -> Any:

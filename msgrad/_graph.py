@@ -11,7 +11,7 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import nn
-from mindspore.common.api import _cell_graph_executor
+from mindspore.common.api import _cell_graph_executor  # pyright: ignore  # private, 2.7 to 2.10
 from mindspore.train import anf_ir_pb2
 
 _numbers = itertools.count()
@@ -70,7 +70,7 @@ def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
         )
         text = _cell_graph_executor._graph_executor.get_func_graph_proto(phase, "anf_ir", False)
         _forget(cell, phase)
-    model = anf_ir_pb2.ModelProto()
+    model = anf_ir_pb2.ModelProto()  # pyright: ignore  # made when imported, unseen by pyright
     model.ParseFromString(text)
     return _read(model.graph)
 
@@ -88,7 +88,8 @@ def _graph_mode() -> Iterator[None]:
 
 
 def _forget(cell: nn.Cell, phase: str) -> None:
-    cell.compile_cache.discard(phase)
+    phases: set[str] = cell.compile_cache
+    phases.discard(phase)
     _cell_graph_executor.del_net_res(cell, {phase})
 
 
