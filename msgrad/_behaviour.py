@@ -34,6 +34,11 @@ def is_held(cell: nn.Cell) -> bool:
     return _HELD in cell.__dict__
 
 
+def asked_to_train(cell: nn.Cell) -> bool:
+    """Whether `set_train` put a cell in training, which a held cell does not show."""
+    return cell.__dict__.get(_HELD, {}).get("training", cell.training)
+
+
 def _hold(cell: nn.Cell) -> None:
     state = cell.__dict__
     state[_HELD] = {"training": cell.training}

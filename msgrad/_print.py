@@ -7,6 +7,7 @@ from typing import Any
 from mindspore import dtype as mstype
 from mindspore import nn, ops
 
+from msgrad._behaviour import asked_to_train
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._wrapper import CellWrapper, hide
 
@@ -62,11 +63,14 @@ class PrintWeights(CellWrapper):
         # compiled, and finds the names and the weights of that moment.
         if name == "_named_weights":
             return tuple((p.name, p) for p in self.cell.get_parameters())
+        if name == "_in_training":
+            # A frozen cell behaves as in evaluation, yet its weights are what one wants to see.
+            return asked_to_train(self)
         return super().__getattr__(name)
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Print where it is time to, and call the wrapped cell."""
-        if self.training:
+        if self._in_training:
             # A condition on a tensor is control flow: not for one that always prints.
             if self._every == 1:
                 self._show()

@@ -1,0 +1,17 @@
+"""conv1 is frozen, by the flag requires_grad: its weights stay, a gradient would still pass."""
+
+from __future__ import annotations
+
+import mindspore as ms
+
+import msgrad as mg
+from three_convs import ThreeConvs, train_on_ones
+
+mg.use_device()
+ms.set_seed(1)
+net = ThreeConvs()
+mg.wrap(net, "conv1", wrapper=mg.PrintWeights)
+mg.freeze(net, "conv1")
+before = mg.Snapshot(net)
+train_on_ones(net)
+print(before.compare())
