@@ -7,22 +7,22 @@ random weights decide, and what they do not see is said to be unseen, not unreac
 
 from __future__ import annotations
 
+import io
 import os
 import sys
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
-import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
-from msgrad._graph import Graph, compiled_graph
+from msgrad._graph import Graph, Node, compiled_graph
 from msgrad._weights import copy_of, write
 
-TRIALS = 4
+TRIALS = 7
 _FLOATS = mstype.float_type
 
 
@@ -38,7 +38,7 @@ class Reach:
 def reach(network: nn.Cell, *inputs: object) -> list[str]:
     """Name the parameters that a gradient of the network's outputs can get to.
 
-    The gradient is that of the sum of all floating outputs. It answers "could it", from the structure of the
+    The gradient is that of a sum over all floating outputs, with fixed unequal weights. It answers "could it", from the structure of the
     compiled gradient graph, whatever the values and flags are; nothing is run and nothing changes. Where a
     tensor-dependent ``if`` or loop hides the structure, a few runs with random weights decide; everything is
     restored after them, except the hidden stream of an active dropout.
@@ -89,7 +89,7 @@ def find_reach(network: nn.Cell, inputs: Sequence[object]) -> Reach:
 
 
 class _ScaledTotal(nn.Cell):
-    """The sum of the floating outputs, times a factor that is an input of the graph."""
+    """A weighted sum of the floating outputs, times a factor that is an input of the graph."""
 
     def __init__(self, network: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
@@ -102,7 +102,9 @@ class _ScaledTotal(nn.Cell):
         out = Tensor(0.0, mstype.float32)
         if isinstance(value, Tensor):
             if value.dtype in _FLOATS:
-                out = ops.cast(value, mstype.float32).sum()
+                flat = ops.cast(value, mstype.float32).reshape(-1)
+                # unequal weights: the plain sum of a norm's or a softmax's outputs is constant
+                out = (flat * ops.sin(ops.arange(flat.shape[0]) + 1.0)).sum()
         elif isinstance(value, (tuple, list)):
             for item in value:
                 out = out + self.total(item)
@@ -134,35 +136,35 @@ def _by_structure(graph: Graph, count: int) -> list[bool | None]:
     gradients = nodes[output].inputs if output in nodes else [output]
     if len(gradients) != count:
         return [None] * count
-    known = {factor: True}
+    known: dict[str, bool | None] = {name: False for name in graph.parameters}
+    known[factor] = True
     for name in gradients:
         _mark(name, nodes, known)
     return [known[name] for name in gradients]
 
 
-def _mark(name: str, nodes: dict, known: dict[str, bool | None]) -> None:
+def _mark(name: str, nodes: dict[str, Node], known: dict[str, bool | None]) -> None:
     """Fill in, for a node and all before it, whether it depends on the factor."""
     stack = [name]
     while stack:
         top = stack[-1]
-        inputs = nodes[top].inputs if top in nodes else []
-        open_inputs = [i for i in inputs if i not in known]
-        if top in known or not open_inputs:
+        inputs = nodes[top].inputs if top in nodes else ()
+        unknown = [i for i in inputs if i not in known]
+        if top in known or not unknown:
             stack.pop()
-            known.setdefault(top, _depends(nodes.get(top), [known[i] for i in inputs]))
+            if top not in known:
+                known[top] = _depends(top, [known[i] for i in inputs])
         else:
-            stack.extend(open_inputs)
+            stack.extend(unknown)
 
 
-def _depends(node: object, inputs: list[bool | None]) -> bool | None:
-    if node is None:
-        return False
-    if not node.op_type or node.op_type in ("Switch", "SwitchLayer", "Partial"):
-        # a call: what its subgraph does with its inputs is not in this graph
-        return None
+def _depends(name: str, inputs: list[bool | None]) -> bool | None:
     if True in inputs:
         return True
-    return None if None in inputs else False
+    if None in inputs:
+        return None
+    # a call of a subgraph stands in the graph without a name: what reads it reads a name that is nowhere
+    return False if inputs or name.startswith("cst") else None
 
 
 def _by_trials(gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence[object]) -> list[bool]:
@@ -177,7 +179,10 @@ def _by_trials(gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence
                 if trial:
                     for parameter in weights:
                         write(parameter, _random_weight(parameter, rng))
-                given = [_random_input(value, rng) if trial else value for value in inputs]
+                # inputs in pairs of both signs, so that a branch on a sign is taken both ways
+                sign = 1 if trial % 2 else -1
+                pair = np.random.default_rng((trial + 1) // 2)
+                given = [_random_input(v, pair, sign) if trial else v for v in inputs]
                 found = gradient(Tensor(1.0, mstype.float32), *given)
                 seen = [s or _nonzero(g) for s, g in zip(seen, found, strict=True)]
     finally:
@@ -196,26 +201,26 @@ def _random_weight(parameter: Parameter, rng: np.random.Generator) -> np.ndarray
     values = rng.standard_normal(parameter.shape) / np.sqrt(fan_in)
     if parameter.name.endswith(("variance", "running_var")):
         values = np.abs(values) + 0.5
-    return np.asarray(values, ms.dtype_to_nptype(parameter.dtype) if parameter.dtype != mstype.bfloat16 else np.float32)
+    return values
 
 
-def _random_input(value: object, rng: np.random.Generator) -> object:
+def _random_input(value: object, rng: np.random.Generator, sign: int) -> object:
     if isinstance(value, Tensor) and value.dtype in _FLOATS:
-        return Tensor(rng.standard_normal(value.shape).astype(np.float32), value.dtype)
+        return Tensor(sign * rng.standard_normal(value.shape).astype(np.float32), value.dtype)
     return value
 
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Send what the graph prints to nowhere: the Print operator writes to file descriptor 1."""
+    """Send what the network prints to nowhere: a graph writes to file descriptor 1, eager code to sys.stdout."""
     sys.stdout.flush()
     kept = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
         os.dup2(nowhere, 1)
-        yield
+        with redirect_stdout(io.StringIO()):
+            yield
     finally:
-        ms.runtime.synchronize()
         os.dup2(kept, 1)
         os.close(kept)
         os.close(nowhere)
