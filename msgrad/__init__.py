@@ -1,5 +1,6 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
+from msgrad import rules
 from msgrad._device import use_device
 from msgrad._errors import (
     ArgumentError,
@@ -29,6 +30,7 @@ from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
 from msgrad._step import TrainStep
 from msgrad._summary import Summary, summary
+from msgrad._update import WeightUpdates, update_weights
 from msgrad._wrap import unwrap, wrap, wrapped
 from msgrad._wrapper import CellWrapper
 
@@ -57,17 +59,20 @@ __all__ = [
     "StopGradient",
     "Summary",
     "TrainStep",
+    "WeightUpdates",
     "freeze",
     "frozen_state",
     "is_frozen",
     "reach",
     "reverse_gradient",
+    "rules",
     "scale_gradient",
     "select",
     "stop_gradient",
     "summary",
     "unfreeze",
     "unwrap",
+    "update_weights",
     "use_device",
     "wrap",
     "wrapped",

@@ -1,0 +1,26 @@
+"""The execution mode for the length of a block, whatever the user has set."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from contextlib import contextmanager
+
+import mindspore as ms
+
+
+@contextmanager
+def running_in(mode: int) -> Iterator[None]:
+    """Set GRAPH_MODE or PYNATIVE_MODE, and go back to what was set before.
+
+    A cell called in GRAPH_MODE is compiled. `ms.jit` in PYNATIVE_MODE is no substitute: on MindSpore 2.7.0
+    it writes zeros where a function in it is a `functools.partial` or an object with `__call__`.
+    """
+    before = ms.get_context("mode")
+    if before == mode:
+        yield
+        return
+    ms.set_context(mode=mode)
+    try:
+        yield
+    finally:
+        ms.set_context(mode=before)
