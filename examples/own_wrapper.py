@@ -19,15 +19,16 @@ class Skip(mg.CellWrapper):
 
 
 mg.use_device()
-net = nn.SequentialCell(nn.Dense(4, 4), nn.Tanh(), nn.Dense(4, 4, weight_init="zeros"))
-plain = net(ops.ones((1, 4)))
+x = ops.ones((1, 2))
+ones = {"weight_init": "ones", "bias_init": "zeros"}
+net = nn.SequentialCell(nn.Dense(2, 2, **ones), nn.ReLU(), nn.Dense(2, 2, **ones))
 with tempfile.TemporaryDirectory() as folder:
     checkpoint = str(Path(folder, "plain.ckpt"))
     ms.save_checkpoint(net, checkpoint)
+    print("plain:", net(x))
     print("wrapped:", mg.wrap(net, "2", wrapper=Skip))
+    print("with the skip:", net(x))
     print("names:", [p.name for p in net.get_parameters()])
     print("not loaded:", ms.load_param_into_net(net, ms.load_checkpoint(checkpoint)))
-
-skipped = net(ops.ones((1, 4)))
-print("before the skip:", plain, "behind it:", skipped)
-print("unwrapped:", mg.unwrap(net), "as before:", bool((net(ops.ones((1, 4))) == plain).all()))
+print("unwrapped:", mg.unwrap(net))
+print("without it:", net(x))
