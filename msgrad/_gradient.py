@@ -10,10 +10,10 @@ from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._factor import Factor
 from msgrad._select import CellPattern
-from msgrad._weights import write
 from msgrad._wrap import wrap
-from msgrad._wrapper import CellWrapper, hide
+from msgrad._wrapper import CellWrapper
 
 _PLACES = ("output", "input")
 _FLOATS = (
@@ -25,7 +25,36 @@ _FLOATS = (
 )
 
 
-class StopGradient(CellWrapper):
+class _GradientWrapper(CellWrapper):
+    """Does something to the gradient of all that enters, or leaves, the wrapped cell."""
+
+    def __init__(self, cell: nn.Cell, at: str) -> None:
+        super().__init__(cell)
+        self._at = _checked_place(at)
+
+    def construct(self, *args: Any, **kwargs: Any) -> Any:
+        """Call the wrapped cell; all values that pass keep their bits."""
+        if self._at == "input":
+            args, kwargs = self._each(args), self._each(kwargs)
+            return self.cell(*args, **kwargs)
+        return self._each(self.cell(*args, **kwargs))
+
+    def _each(self, value: Any) -> Any:
+        # One by one: given a tuple, PYNATIVE_MODE stops nothing in a tuple inside it, and a
+        # `bprop` has a wrong gradient there.
+        if isinstance(value, tuple):
+            return tuple([self._each(item) for item in value])
+        if isinstance(value, list):
+            return [self._each(item) for item in value]
+        if isinstance(value, dict):
+            return {key: self._each(item) for key, item in value.items()}
+        return self._one(value)
+
+    def _one(self, value: Any) -> Any:
+        raise NotImplementedError
+
+
+class StopGradient(_GradientWrapper):
     """No gradient passes: the forward values are the same bits, the gradient is zero.
 
     With ``at="output"`` the wrapped cell gets no gradient either, with ``at="input"`` it does, and
@@ -56,72 +85,36 @@ class StopGradient(CellWrapper):
     """
 
     def __init__(self, cell: nn.Cell, at: str = "output") -> None:
-        super().__init__(cell)
-        self._at = _checked_place(at)
+        super().__init__(cell, at)
 
-    def construct(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the wrapped cell, with the stop before or behind it."""
-        if self._at == "input":
-            args, kwargs = ops.stop_gradient(args), ops.stop_gradient(kwargs)
-            return self.cell(*args, **kwargs)
-        return ops.stop_gradient(self.cell(*args, **kwargs))
+    def _one(self, value: Any) -> Any:
+        return ops.stop_gradient(value)
 
     def extend_repr(self) -> str:
         """Return where the gradient stops."""
         return f"at={self._at!r}"
 
 
-class _MultiplyGradient(CellWrapper):
+class _MultiplyGradient(_GradientWrapper):
     """The gradient that passes is multiplied by a factor that can change without compiling."""
 
     def __init__(self, cell: nn.Cell, factor: float, at: str) -> None:
-        super().__init__(cell)
-        self._at = _checked_place(at)
-        hide(self, "_factor", factor, mstype.float32)
-        # For gradients of float64 alone: the other types would not see more digits.
-        hide(self, "_factor64", factor, mstype.float64)
-        self._make_marks()
-
-    def _make_marks(self) -> None:
-        # A `bprop` may read no parameter, and a hook has a wrong second order in a graph.
-        self._mark = ops.InsertGradientOf(self._multiplied)
-        self._mark64 = ops.InsertGradientOf(self._multiplied64)
-
-    def __setstate__(self, state: Any) -> None:
-        super().__setstate__(state)
-        # A mark is bound to the wrapper that it was made for.
-        self._make_marks()
+        super().__init__(cell, at)
+        # Not children: they follow no flag of precision, and are in no walk over the cells. The
+        # wider one is for float64 alone, which not every device knows.
+        object.__setattr__(self, "_factor", Factor(factor, mstype.float32))
+        object.__setattr__(self, "_factor64", Factor(factor, mstype.float64))
 
     def _set_factor(self, factor: float) -> None:
-        write(self._factor, Tensor(factor, mstype.float32))
-        write(self._factor64, Tensor(factor, mstype.float64))
+        self._factor.factor = factor
+        self._factor64.factor = factor
 
-    def construct(self, *args: Any, **kwargs: Any) -> Any:
-        """Call the wrapped cell; the values that pass are unchanged, their gradients are not."""
-        if self._at == "input":
-            args, kwargs = self._each(args), self._each(kwargs)
-            return self.cell(*args, **kwargs)
-        return self._each(self.cell(*args, **kwargs))
-
-    def _each(self, value: Any) -> Any:
-        """Mark every tensor by itself: for a tuple as a whole PYNATIVE_MODE's gradient is wrong."""
-        if isinstance(value, Tensor):
-            if value.dtype == mstype.float64:
-                return self._mark64(value)
-            return self._mark(value) if value.dtype in _FLOATS else value
-        if isinstance(value, tuple):
-            return tuple([self._each(item) for item in value])
-        if isinstance(value, list):
-            return [self._each(item) for item in value]
-        if isinstance(value, dict):
-            return {key: self._each(item) for key, item in value.items()}
-        return value
-
-    def _multiplied(self, gradient: Tensor) -> Tensor:
-        return gradient * ops.cast(self._factor, gradient.dtype)
-
-    def _multiplied64(self, gradient: Tensor) -> Tensor:
-        return gradient * self._factor64
+    def _one(self, value: Any) -> Any:
+        if not isinstance(value, Tensor):
+            return value
+        if value.dtype == mstype.float64:
+            return self._factor64(value)
+        return self._factor(value) if value.dtype in _FLOATS else value
 
 
 class ScaleGradient(_MultiplyGradient):
@@ -130,6 +123,9 @@ class ScaleGradient(_MultiplyGradient):
     With ``at="output"`` the gradients of the wrapped cell's own weights are scaled too, with
     ``at="input"`` only what flows on upstream. Under an optimizer that normalises gradients (Adam)
     a scaled gradient of a weight makes nearly the same step: give the weight a rate of its own.
+
+    Second derivatives are right, except those of an ``ms.jit`` function in PYNATIVE_MODE, where
+    MindSpore forgets every gradient that was not derived by itself.
 
     Args:
         cell: The cell to wrap.
@@ -172,7 +168,7 @@ class ScaleGradient(_MultiplyGradient):
 
     def extend_repr(self) -> str:
         """Return the factor and where it acts."""
-        return f"scale={float(self._factor64.asnumpy())}, at={self._at!r}"
+        return f"scale={self._factor64.factor}, at={self._at!r}"
 
 
 class ReverseGradient(_MultiplyGradient):
@@ -226,7 +222,7 @@ class ReverseGradient(_MultiplyGradient):
 
     def extend_repr(self) -> str:
         """Return the factor and where it acts."""
-        return f"scale={-float(self._factor64.asnumpy())}, at={self._at!r}"
+        return f"scale={-self._factor64.factor}, at={self._at!r}"
 
 
 def stop_gradient(net: nn.Cell, *patterns: CellPattern, at: str = "output") -> list[str]:

@@ -9,7 +9,8 @@ from mindspore import nn, ops
 
 from msgrad._behaviour import asked_to_train
 from msgrad._errors import ArgumentError, ArgumentTypeError
-from msgrad._wrapper import CellWrapper, hide
+from msgrad._hidden import hide
+from msgrad._wrapper import CellWrapper
 
 
 class PrintWeights(CellWrapper):

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import functools
-import itertools
 import re
 from collections.abc import Callable, Iterator
 from typing import Any
 
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._hidden import rename_hidden
 
 # Looked up on the wrapper alone: a delegated `bprop` would replace its differentiation.
 _NEVER_DELEGATED = frozenset({"bprop", "cell", "construct"})
-_numbers = itertools.count()
 
 
 def _sealing(init: Callable[..., None]) -> Callable[..., None]:
@@ -224,9 +223,7 @@ class CellWrapper(nn.Cell):
 
     def __setstate__(self, state: Any) -> None:
         super().__setstate__(state)
-        for name, value in self.__dict__.items():
-            if isinstance(value, Parameter):
-                value.name = _hidden_name(name)
+        rename_hidden(self)
 
     # --- what Python looks up on the class only
 
@@ -260,20 +257,6 @@ def own_parameters(wrapper: CellWrapper) -> list[tuple[str, Parameter]]:
 def own_cells(wrapper: CellWrapper) -> list[tuple[str, nn.Cell]]:
     """List the cells that a subclass added, by attribute."""
     return [(k, c) for k, c in wrapper._cells.items() if k != "cell" and c is not None]
-
-
-def hide(wrapper: CellWrapper, name: str, value: float, dtype: Any) -> None:
-    """Give a wrapper a number that its graph reads at each call, and that is no weight.
-
-    It is a parameter in no list of names and in no checkpoint, since it is none of the cell's.
-    """
-    number = Parameter(Tensor(value, dtype), name=_hidden_name(name), requires_grad=False)
-    object.__setattr__(wrapper, name, number)
-
-
-def _hidden_name(name: str) -> str:
-    # No two parameters of one graph may have one name, not even those of a cell and its copy.
-    return f"msgrad.{name}.{next(_numbers)}"
 
 
 def _join(prefix: str, name: str) -> str:

@@ -1,0 +1,88 @@
+"""A factor: a cell that passes a tensor as it is and multiplies its gradient by a number."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import mindspore as ms
+from mindspore import Parameter, Tensor, nn, ops
+
+from msgrad._hidden import hide, rename_hidden
+from msgrad._weights import write
+
+
+class Factor(nn.Cell):
+    """Multiplies the gradient of what passes, by a number that can change without compiling.
+
+    Args:
+        factor: The number; it is rounded to ``dtype``, and to the type of each gradient.
+        dtype: Type to keep it in.
+
+    Inputs:
+        - **x** (Tensor): floating, of any shape.
+
+    Outputs:
+        Tensor: ``x``, the same bits.
+
+    Examples:
+        >>> half = Factor(0.5, ms.float32)
+        >>> print(ms.grad(half)(Tensor([3.0])))
+        [0.5]
+    """
+
+    _value: Parameter
+
+    def __init__(self, factor: float, dtype: Any) -> None:
+        super().__init__(auto_prefix=False)
+        hide(self, "_value", factor, dtype)
+        self._by_bprop = _ByBprop()
+        self._bind()
+
+    def _bind(self) -> None:
+        self._by_operator = ops.InsertGradientOf(self._multiplied)
+
+    def __setstate__(self, state: Any) -> None:
+        super().__setstate__(state)
+        rename_hidden(self)
+        self._bind()
+
+    @property
+    def factor(self) -> float:
+        """The number as it is kept."""
+        return float(self._value.asnumpy())
+
+    @factor.setter
+    def factor(self, factor: float) -> None:
+        write(self._value, Tensor(factor, self._value.dtype))
+
+    def __getattr__(self, name: str) -> Any:
+        # Not a property, which a graph would parse: this runs in Python whenever one is compiled.
+        if name == "_in_jit":
+            # In PYNATIVE_MODE a graph is a piece of a program (`ms.jit`), and MindSpore finds no
+            # parameter that only the gradient of the piece reads; the price is that any `bprop` in
+            # such a piece has a wrong second order. `ms.export`, which sets STRICT, refuses a
+            # parameter that the forward graph reads.
+            strict = ms.get_context("jit_syntax_level") == ms.STRICT
+            return ms.get_context("mode") == ms.PYNATIVE_MODE and not strict
+        return super().__getattr__(name)
+
+    # What Python calls; a graph reads `construct`.
+    def __call__(self, x: Tensor) -> Tensor:
+        # In PYNATIVE_MODE the operator has no second order on 2.7.
+        return self._by_bprop(x, self._value)
+
+    def construct(self, x: Tensor) -> Tensor:
+        """Return the tensor as it is."""
+        # In a graph a `bprop` with this number has no second order, and a hook has a wrong one.
+        return self._by_bprop(x, self._value) if self._in_jit else self._by_operator(x)
+
+    def _multiplied(self, gradient: Tensor) -> Tensor:
+        return gradient * ops.cast(self._value, gradient.dtype)
+
+
+class _ByBprop(nn.Cell):
+    def construct(self, x: Tensor, factor: Tensor) -> Tensor:
+        return x
+
+    def bprop(self, x: Tensor, factor: Tensor, out: Tensor, dout: Tensor) -> tuple[Tensor, Tensor]:
+        return dout * ops.cast(factor, dout.dtype), ops.zeros_like(factor)
