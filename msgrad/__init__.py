@@ -16,19 +16,14 @@ from msgrad._errors import (
     ShapeError,
 )
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
-from msgrad._gradient import (
-    ReverseGradient,
-    ScaleGradient,
-    StopGradient,
-    reverse_gradient,
-    scale_gradient,
-    stop_gradient,
-)
+from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
+from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
 from msgrad._step import TrainStep
+from msgrad._stop import StopGradient
 from msgrad._summary import Summary, summary
 from msgrad._update import WeightUpdates, update_weights
 from msgrad._wrap import unwrap, wrap, wrapped
