@@ -25,7 +25,7 @@ class Matcher(Generic[Thing]):
 
     def parse(self, pattern: object) -> object:
         """Return a string as a parsed pattern, everything else as it is."""
-        return parse(pattern, self.names.under) if isinstance(pattern, str) else pattern
+        return parse(pattern, self.names) if isinstance(pattern, str) else pattern
 
     def found(self, pattern: Any) -> set[int]:
         """Return the positions of the things that one parsed pattern reaches."""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
+from heapq import nlargest
+from itertools import islice
 from typing import NamedTuple
 
 from msgrad._errors import ArgumentError, NoMatchError
-from msgrad._pattern import REGEX, NamePattern, parse
+from msgrad._pattern import NamePattern, parse
 
 ALIKE = 0.6
+_TRIED = 100
 NO_PATTERNS = "patterns () are empty; give at least one, '*' for everything"
 
 
@@ -39,18 +41,37 @@ class Names:
         self.kind = kind
         self.count = 0
         self.at: dict[str, list[int]] = {}
-        self.under: dict[str, list[int]] = {}
+        # The paths right inside each cell; "" is the network.
+        self._inside: dict[str, list[str]] = {"": []}
         for item, names in enumerate(items):
             self.count += 1
             for name in dict.fromkeys(names):
-                self._add(name, item)
+                if name not in self.at and name not in self._inside:
+                    self._link(name)
+                self.at.setdefault(name, []).append(item)
 
-    def _add(self, name: str, item: int) -> None:
-        self.at.setdefault(name, []).append(item)
-        end = len(name)
-        while end > 0:
-            self.under.setdefault(name[:end], []).append(item)
-            end = name.rfind(".", 0, end)
+    def _link(self, path: str) -> None:
+        while True:
+            parent = path.rpartition(".")[0]
+            if parent in self._inside:
+                self._inside[parent].append(path)
+                return
+            self._inside[parent] = [path]
+            if parent in self.at:
+                return
+            path = parent
+
+    def __contains__(self, path: str) -> bool:
+        return path in self.at or path in self._inside
+
+    def paths(self, path: str = "") -> Iterator[str]:
+        """Return a path and all under it: names, and cells that names lie in."""
+        waiting = [path]
+        while waiting:
+            path = waiting.pop()
+            yield path
+            if path in self._inside:
+                waiting.extend(reversed(self._inside[path]))
 
     def found(self, pattern: NamePattern, *, whole: bool = False) -> set[int]:
         """Return the things that a pattern reaches, its `!` left aside.
@@ -62,16 +83,25 @@ class Names:
         Returns:
             Positions of the things, as given.
         """
-        table = self.at if whole else self.under
-        found: set[int] = set()
-        for literal in pattern.literals:
-            found.update(table.get(literal, ()))
         if pattern.regex is not None:
-            fits = pattern.regex.fullmatch
-            for name, items in table.items():
-                if fits(name):
-                    found.update(items)
-        return found
+            matched = self._matched(pattern.regex.fullmatch, whole)
+        else:
+            matched = [pattern.literal] if pattern.literal in self else []
+        names = matched if whole else (name for path in matched for name in self.paths(path))
+        return {item for name in names for item in self.at.get(name, ())}
+
+    def _matched(self, fits: Callable[[str], object], whole: bool) -> Iterator[str]:
+        """Return the names that fit; unless `whole`, the outermost paths that do."""
+        if whole:
+            yield from filter(fits, self.at)
+            return
+        waiting = [*self._inside[""]]
+        while waiting:
+            path = waiting.pop()
+            if fits(path):
+                yield path
+            elif path in self._inside:
+                waiting.extend(self._inside[path])
 
     def no_match(self, pattern: NamePattern, remedy: str = "") -> NoMatchError:
         """Return the error for a pattern that reaches nothing.
@@ -80,7 +110,7 @@ class Names:
             pattern: A parsed pattern.
             remedy: What to do; without it the message gives the nearest names.
         """
-        near = nearest(_word(pattern), self.under)
+        near = nearest(pattern.word, islice(self.paths(), 1, None))
         remedy = remedy or _suggestion(near, list(self.at), self.kind)
         return NoMatchError(
             f"pattern {pattern!r} matched none of {self.count} {self.kind}; {remedy}",
@@ -146,7 +176,7 @@ def select_names(names: Iterable[str], *patterns: str, missing_ok: bool = False)
     if not patterns:
         raise ArgumentError(NO_PATTERNS)
     matches = []
-    for pattern in [parse(pattern, index.under) for pattern in patterns]:
+    for pattern in [parse(pattern, index) for pattern in patterns]:
         found = index.found(pattern)
         if not found and not missing_ok:
             raise index.no_match(pattern)
@@ -183,24 +213,21 @@ def nearest(word: str, names: Iterable[str], most: int = 3) -> list[str]:
 
 
 def _alike(word: str, names: Iterable[str]) -> list[str]:
-    """Return the names of about the best likeness, in order; `get_close_matches` is not stable."""
+    """Return the names of about the best likeness, equal ones in the order given."""
     matcher = SequenceMatcher(b=word)
-    ratios: dict[str, float] = {}
-    for name in names:
+
+    def bound(name: str) -> float:
         matcher.set_seq1(name.casefold())
-        if matcher.real_quick_ratio() >= ALIKE and matcher.quick_ratio() >= ALIKE:
-            ratios[name] = matcher.ratio()
-    best = max(ratios.values(), default=0.0)
-    likely = [name for name, ratio in ratios.items() if ratio >= max(ALIKE, best - 0.1)]
+        return matcher.quick_ratio() if matcher.real_quick_ratio() >= ALIKE else 0.0
+
+    # The ratio itself is a hundred times as slow as its upper bound.
+    ratios: dict[str, float] = {}
+    for name in nlargest(_TRIED, names, key=bound):
+        matcher.set_seq1(name.casefold())
+        ratios[name] = matcher.ratio()
+    least = max(ALIKE, max(ratios.values(), default=0.0) - 0.1)
+    likely = [name for name, ratio in ratios.items() if ratio >= least]
     return sorted(likely, key=ratios.__getitem__, reverse=True)
-
-
-def _word(pattern: NamePattern) -> str:
-    """Return the text to compare with names: the first alternative, or what is no sign."""
-    if pattern.literals:
-        return pattern.literals[0]
-    text = pattern.source.removeprefix("!").removeprefix(REGEX)
-    return re.sub(r"[*?\\^$()\[\]{}]", "", text)
 
 
 def _suggestion(near: Sequence[str], names: Sequence[str], kind: str) -> str:

@@ -6,29 +6,39 @@ import re
 from collections.abc import Container, Iterator
 from dataclasses import dataclass
 from fnmatch import translate
-from itertools import islice, pairwise
+from itertools import pairwise
+from typing import TypeAlias
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
 
 REGEX = "re:"
-MOST_ALTERNATIVES = 100_000
+LONGEST_RANGE = 100_000
 _RANGE = re.compile(r"(-?\d+)\.\.(-?\d+)", re.ASCII)
-_SHELL_SIGN = re.compile(r"[*?[]")
+# Texts, and between them the alternatives that a pair of braces holds.
+_Pieces: TypeAlias = "list[str | list[_Pieces]]"
 
 
 @dataclass(frozen=True)
 class NamePattern:
-    """A parsed string pattern: names to look up, and a regular expression for the rest.
+    """A parsed string pattern.
+
+    Attributes:
+        source: The pattern as the user wrote it.
+        negated: Whether it takes away.
+        literal: The name to look up; empty where `regex` says what matches.
+        regex: What a whole name must match.
+        word: A name like those that are meant, to find the nearest ones by.
 
     Examples:
-        >>> parse("!layers.{0..1}").literals
-        ('layers.0', 'layers.1')
+        >>> parse("!layers.{0..5}").word
+        'layers.0'
     """
 
     source: str
     negated: bool
-    literals: tuple[str, ...]
+    literal: str
     regex: re.Pattern[str] | None
+    word: str
 
     def __repr__(self) -> str:
         return repr(self.source)
@@ -54,21 +64,23 @@ def parse(source: str, known: Container[str] = frozenset()) -> NamePattern:
     """
     if not isinstance(source, str):
         raise ArgumentTypeError(f"pattern {source!r} is no string; give a name such as 'conv1'")
-    start = 1 if source.startswith("!") else 0
-    text = source[start:]
+    negated = source.startswith("!")
+    text = source.removeprefix("!")
+    start = len(source) - len(text)
     if text in ("", REGEX) or text.startswith("!"):
         raise ArgumentError(
             f"pattern {source!r} has no name at position {start}; give a name such as 'conv1'"
         )
     if text.startswith(REGEX):
-        return NamePattern(source, start == 1, (), _regex(source, start + len(REGEX)))
+        word = re.sub(r"[*?+\\^$()\[\]{}]", "", text.removeprefix(REGEX))
+        return NamePattern(source, negated, "", _regex(source, start + len(REGEX)), word)
     if text in known:
-        return NamePattern(source, start == 1, (text,), None)
-    names = dict.fromkeys(_expand(source, start, len(source)))
-    globs = [name for name in names if _SHELL_SIGN.search(name)]
-    literals = tuple(name for name in names if not _SHELL_SIGN.search(name))
-    regex = re.compile("|".join(map(translate, globs))) if globs else None
-    return NamePattern(source, start == 1, literals, regex)
+        return NamePattern(source, negated, text, None, text)
+    pieces = _read(source, start, len(source))
+    word = re.sub(r"[*?\[\]]", "", _first(pieces))
+    if pieces == [text] and word == text:
+        return NamePattern(source, negated, text, None, word)
+    return NamePattern(source, negated, "", re.compile(_shell(pieces)), word)
 
 
 def _regex(source: str, start: int) -> re.Pattern[str]:
@@ -82,33 +94,37 @@ def _regex(source: str, start: int) -> re.Pattern[str]:
         ) from None
 
 
-def _expand(source: str, start: int, stop: int) -> list[str]:
-    """Expand the braces in `source[start:stop]`."""
-    opening = source.find("{", start, stop)
-    stray = source.find("}", start, stop if opening < 0 else opening)
-    if stray >= 0:
-        raise _unbalanced(source, stray)
-    if opening < 0:
-        return [source[start:stop]]
-    bounds = _alternatives(source, opening, stop)
-    middles = (
-        middle
-        for left, right in pairwise(bounds)
-        for middle in _alternative(source, left, right - 1)
+def _first(pieces: _Pieces) -> str:
+    return "".join(p if isinstance(p, str) else _first(p[0]) for p in pieces)
+
+
+def _shell(pieces: _Pieces) -> str:
+    # translate() ends in an anchor of two characters, for which the text between braces is no end.
+    return "".join(
+        translate(p)[:-2] if isinstance(p, str) else f"(?:{'|'.join(map(_shell, p))})"
+        for p in pieces
     )
-    tails = _expand(source, bounds[-1], stop)
-    head = source[start:opening]
-    names = [*islice((head + m + t for m in middles for t in tails), MOST_ALTERNATIVES + 1)]
-    if len(names) > MOST_ALTERNATIVES:
-        raise ArgumentError(
-            f"pattern {source!r} expands to more than {MOST_ALTERNATIVES} names from position "
-            f"{opening} on; write '*' there"
-        )
-    return names
 
 
-def _alternatives(source: str, opening: int, stop: int) -> list[int]:
-    """Return where each alternative begins, and last where the text after the braces begins."""
+def _read(source: str, start: int, stop: int) -> _Pieces:
+    """Split `source[start:stop]` at its outermost braces."""
+    pieces: _Pieces = []
+    while True:
+        opening = source.find("{", start, stop)
+        stray = source.find("}", start, stop if opening < 0 else opening)
+        if stray >= 0:
+            raise _unbalanced(source, stray)
+        pieces.append(source[start : stop if opening < 0 else opening])
+        if opening < 0:
+            return pieces
+        bounds = _bounds(source, opening, stop)
+        pairs = [(left, right - 1) for left, right in pairwise(bounds)]
+        pieces.append([option for pair in pairs for option in _options(source, *pair)])
+        start = bounds[-1]
+
+
+def _bounds(source: str, opening: int, stop: int) -> list[int]:
+    """Return where each alternative begins, and last where the text behind the braces begins."""
     depth, bounds = 0, [opening + 1]
     for position in range(opening, stop):
         character = source[position]
@@ -120,26 +136,32 @@ def _alternatives(source: str, opening: int, stop: int) -> list[int]:
     raise _unbalanced(source, opening)
 
 
-def _alternative(source: str, start: int, stop: int) -> Iterator[str]:
-    bounds = _RANGE.fullmatch(source, start, stop)
-    if bounds:
-        yield from _numbers(*bounds.groups())
+def _options(source: str, start: int, stop: int) -> Iterator[_Pieces]:
+    """Return what one alternative stands for: the numbers of a range, or itself."""
+    ends = _RANGE.fullmatch(source, start, stop)
+    if ends:
+        for number in _numbers(source, start, *ends.groups()):
+            yield [number]
         return
-    for text in _expand(source, start, stop):
-        if ".." in text or source[start - 1 : stop + 1] == "{}":
-            raise ArgumentError(
-                f"pattern {source!r} has no names and no range of whole numbers in the braces at "
-                f"position {start - 1}; write '{{q,v}}' or '{{0..5}}'"
-            )
-        yield text
+    pieces = _read(source, start, stop)
+    if source[start - 1 : stop + 1] == "{}" or any(".." in p for p in pieces if isinstance(p, str)):
+        raise ArgumentError(
+            f"pattern {source!r} has neither names nor a range of whole numbers in braces at "
+            f"position {start}; write '{{q,v}}' or '{{0..5}}'"
+        )
+    yield pieces
 
 
-def _numbers(first: str, last: str) -> Iterator[str]:
-    padded = any(re.match(r"-?0\d", bound) for bound in (first, last))
+def _numbers(source: str, start: int, first: str, last: str) -> Iterator[str]:
+    low, high = sorted((int(first), int(last)))
+    if high - low >= LONGEST_RANGE:
+        raise ArgumentError(
+            f"pattern {source!r} has a range of {high - low + 1} numbers at position {start}; "
+            "write '*' there"
+        )
+    padded = any(re.match(r"-?0\d", end) for end in (first, last))
     width = max(len(first), len(last)) if padded else 0
-    step = 1 if int(first) <= int(last) else -1
-    for number in range(int(first), int(last) + step, step):
-        yield f"{number:0{width}d}"
+    yield from (f"{number:0{width}d}" for number in range(low, high + 1))
 
 
 def _unbalanced(source: str, position: int) -> ArgumentError:
