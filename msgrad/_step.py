@@ -4,16 +4,20 @@ from __future__ import annotations
 
 import logging
 import math
+import os
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any, NamedTuple
 
+import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
 from msgrad._claims import Record
+from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
 from msgrad._reach import Reach, find_reach
+from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern, select
 from msgrad._stages import Stages
 from msgrad._watch import Watch
@@ -110,6 +114,7 @@ class TrainStep(nn.Cell):
         own["_unreached"] = unreached
         own["_reaches"] = {}
         own["_position"] = Position(0, 0)
+        own["_warned_of_dropout"] = False
         own["_watch"] = Watch(self.network)
         own["_engine"] = Stages(
             self.network,
@@ -156,6 +161,42 @@ class TrainStep(nn.Cell):
         """The number of step graphs compiled so far, new shapes included; 0 in PYNATIVE_MODE."""
         return self._engine.compilations()
 
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer state, claims, stage, position and seeds into one file, whole or not at all.
+
+        The hidden stream of an active ``nn.Dropout`` cannot be saved; a warning says so.
+
+        Args:
+            path: File to write, an existing one is replaced in one move; missing folders are made.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        self._warn_of_dropout("a resumed run draws other dropout masks")
+        save_run(path, self._watch.records, self._engine, self._position)
+
+    def load(self, path: str | os.PathLike[str]) -> Position:
+        """Go on from what ``save`` wrote; where it does not fit, nothing is changed.
+
+        Args:
+            path: File that ``save`` wrote, from a step over the same network.
+
+        Returns:
+            The position that was saved, from which a `Schedule` or a loop goes on.
+
+        Raises:
+            CheckpointError: The file is missing, damaged, or of another network; all differences are listed.
+        """
+        position = load_run(path, self._watch.records, self._engine, lambda: self._enter(None))
+        self.__dict__["_position"] = Position(*position)
+        return self._position
+
+    def _warn_of_dropout(self, effect: str) -> None:
+        active = [] if self._warned_of_dropout else active_dropout(self.network)
+        if active:
+            self.__dict__["_warned_of_dropout"] = True
+            logger.warning("dropout is active in %s, and MindSpore keeps its stream hidden: %s", _few(active), effect)
+
     def _enter(self, inputs: Sequence[object] | None) -> None:
         """Go to the stage that the network asks for; without inputs the reach is not looked for yet."""
         self._watch.settle()
@@ -170,7 +211,10 @@ class TrainStep(nn.Cell):
             raise _nothing_left(self._watch.records, self._takes, found)
         weights = [r.parameter for r in wanted]
         release_latches([r.parameter for r in self._watch.records if r.can_train], weights)
+        before = len(self._engine.names())
         stage = self._engine.enter(weights, (stops, self._watch.behaviour()))
+        if before and len(self._engine.names()) > before and ms.get_context("mode") == ms.GRAPH_MODE:
+            self._warn_of_dropout("the graph of a new stage draws the masks of the first steps again")
         # not registered: the optimizers of several stages share the names of their states
         self.__dict__["inner"] = stage.inner
         self._cells["optimizer"] = stage.optimizer
