@@ -6,11 +6,7 @@ what it asks for is remembered until the release. A method, not a closure, so th
 
 from __future__ import annotations
 
-import ast
-import inspect
-import textwrap
 from collections.abc import Iterator
-from functools import cache
 from types import MethodType
 
 from mindspore import nn
@@ -19,6 +15,7 @@ from msgrad import _claims
 from msgrad._cells import children, every_cell, forget_compiled
 
 _HELD = "_msgrad_held"
+_SEEN = "_msgrad_seen_held"
 _BATCH = "use_batch_statistics"
 
 
@@ -40,20 +37,29 @@ def asked_to_train(cell: nn.Cell) -> bool:
 
 
 def _hold(cell: nn.Cell) -> None:
-    state = cell.__dict__
-    state[_HELD] = {"training": cell.training}
-    if state.get(_BATCH) is True:
-        # construct reads this before `training`
-        state[_HELD][_BATCH] = True
+    cell.__dict__[_HELD] = {"training": cell.training}
+    cell.__dict__["add_flags"] = MethodType(_held_add_flags, cell)
+    _hold_again(cell)
+
+
+def _hold_again(cell: nn.Cell) -> bool:
+    """Hold what was set by hand, past `add_flags`, and remember it; say whether there was any of it."""
+    held = cell.__dict__[_HELD]
+    by_hand = False
+    if cell.training:
+        held["training"] = by_hand = True
+        type(cell).add_flags(cell, training=False)
+    # construct reads this before `training`
+    if cell.__dict__.get(_BATCH) is True:
+        held[_BATCH] = by_hand = True
         cell.use_batch_statistics = False
-    type(cell).add_flags(cell, training=False)
-    state["add_flags"] = MethodType(_held_add_flags, cell)
+    return by_hand
 
 
 def _release(cell: nn.Cell) -> None:
     held = cell.__dict__.pop(_HELD)
     del cell.__dict__["add_flags"]
-    if _BATCH in held:
+    if _BATCH in held and cell.use_batch_statistics is False:
         cell.use_batch_statistics = True
     cell.add_flags(training=held["training"])
 
@@ -61,43 +67,47 @@ def _release(cell: nn.Cell) -> None:
 def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
     """Hold every wholly frozen cell of a network and release the others; return the cells newly held."""
     wanted = wholly_frozen(net)
-    fresh, released = [], False
+    fresh, changed = [], False
     for cell in every_cell(net):
-        if (id(cell) in wanted) == is_held(cell):
-            continue
-        if is_held(cell):
-            _release(cell)
-            released = True
+        if id(cell) not in wanted:
+            if is_held(cell):
+                _release(cell)
+                changed = True
+        elif is_held(cell):
+            changed |= _hold_again(cell)
         else:
             _hold(cell)
             fresh.append(cell)
-    if fresh or released:
+    if fresh or changed:
         _claims.changed()
+    # beside what changed now: what was frozen through a part of this network
+    if fresh or changed or net.__dict__.get(_SEEN, frozenset()) != wanted:
+        net.__dict__[_SEEN] = wanted
         forget_compiled(net)
     return fresh
 
 
-def wholly_frozen(net: nn.Cell) -> set[int]:
+def wholly_frozen(net: nn.Cell) -> frozenset[int]:
     """Return the ids of the cells whose behaviour is to be held.
 
     A cell is wholly frozen when its subtree has parameters that are trainable by design and all are claimed;
     cells without such parameters follow the cells they stand in, all of them where they stand in several.
     """
-    cells = every_cell(net)
     records = _claims.see(net)
-    by_statistics = _whole(net, cells, records, "statistics")
-    by_dropout = _whole(net, cells, records, "dropout")
-    return {
+    order = list(_children_first(net))
+    by_statistics = _whole(net, order, records, "statistics")
+    by_dropout = _whole(net, order, records, "dropout")
+    return frozenset(
         id(cell)
-        for cell in cells
-        if id(cell) in (by_statistics if _claims.statistic_names(cell) else by_dropout)
-    }
+        for cell in order
+        if id(cell) in (by_statistics if _claims.is_norm(cell) else by_dropout)
+    )
 
 
 def _whole(
-    net: nn.Cell, cells: list[nn.Cell], records: dict[int, _claims.Record], wish: str
+    net: nn.Cell, order: list[nn.Cell], records: dict[int, _claims.Record], wish: str
 ) -> set[int]:
-    state = _subtree_states(cells, records, wish)
+    state = _subtree_states(order, records, wish)
     free: set[int] = set()  # reached on a way without any wholly frozen cell
     stack = [net]
     while stack:
@@ -106,15 +116,15 @@ def _whole(
             continue
         free.add(id(cell))
         stack.extend(children(cell))
-    return {id(cell) for cell in cells if id(cell) not in free and state[id(cell)] is not False}
+    return {id(cell) for cell in order if id(cell) not in free and state[id(cell)] is not False}
 
 
 def _subtree_states(
-    cells: list[nn.Cell], records: dict[int, _claims.Record], wish: str
+    order: list[nn.Cell], records: dict[int, _claims.Record], wish: str
 ) -> dict[int, bool | None]:
     """Say of each cell: all claimed (True), not all (False), nothing trainable by design (None)."""
     state: dict[int, bool | None] = {}
-    for cell in _children_first(cells):
+    for cell in order:
         below = [state[id(child)] for child in children(cell)]
         own = [
             any(getattr(claim, wish) for claim in records[id(p)].claims)
@@ -126,9 +136,9 @@ def _subtree_states(
     return state
 
 
-def _children_first(cells: list[nn.Cell]) -> Iterator[nn.Cell]:
+def _children_first(net: nn.Cell) -> Iterator[nn.Cell]:
     done: set[int] = set()
-    stack = [(cells[0], False)] if cells else []
+    stack = [(net, False)]
     while stack:
         cell, opened = stack.pop()
         if opened:
@@ -137,33 +147,3 @@ def _children_first(cells: list[nn.Cell]) -> Iterator[nn.Cell]:
             done.add(id(cell))
             stack.append((cell, True))
             stack.extend((child, False) for child in children(cell))
-
-
-def cannot_hold(cell: nn.Cell) -> str | None:
-    """Say why a frozen cell goes on behaving as in training, or None."""
-    if isinstance(cell, (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)):
-        return "InstanceNorm always normalises with the statistics of its input"
-    if getattr(cell, "track_running_stats", None) is False:
-        return "it keeps no running statistics to normalise with"
-    line = _free_dropout(type(cell))
-    if line:
-        return f"line {line} of its construct calls dropout without training=self.training"
-    return None
-
-
-@cache
-def _free_dropout(kind: type[nn.Cell]) -> int:
-    """Return the line of a dropout call that does not depend on `training`, 0 where there is none."""
-    if kind.__module__.startswith("mindspore."):
-        return 0
-    try:
-        lines, start = inspect.getsourcelines(kind.construct)
-        tree = ast.parse(textwrap.dedent("".join(lines)))
-    except (OSError, TypeError, SyntaxError):
-        return 0
-    for node in ast.walk(tree):
-        if isinstance(node, ast.Call) and ast.unparse(node.func).split(".")[0] != "self":
-            named = ast.unparse(node.func).split(".")[-1] in ("dropout", "dropout1d", "dropout2d", "dropout3d")
-            if named and not any(k.arg == "training" for k in node.keywords):
-                return start + node.lineno - 1
-    return 0

@@ -2,22 +2,35 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator
+from types import FunctionType
 
 from mindspore import nn
 
+from msgrad._paths import is_wrapper
+
 
 def every_cell(net: nn.Cell) -> list[nn.Cell]:
-    """List each cell once in network order, wrappers included (`cells_and_names` passes over them)."""
-    return list(_walk(net, set()))
+    """List each cell once in network order, wrappers included (`cells_and_names` passes over them).
+
+    A wrapper stands behind the cell that it wraps, as its own parameters do.
+    """
+    return list(_walk(net))
 
 
-def _walk(cell: nn.Cell, seen: set[int]) -> Iterator[nn.Cell]:
+def _walk(net: nn.Cell) -> Iterator[nn.Cell]:
+    seen: set[int] = set()
+    opened: set[int] = set()
     # a stack of its own: a network may be deeper than Python's recursion limit allows
-    stack = [cell]
+    stack = [net]
     while stack:
         top = stack.pop()
         if id(top) in seen:
+            continue
+        if is_wrapper(top) and id(top) not in opened:
+            opened.add(id(top))
+            stack += [top, top.__dict__["_cells"]["cell"]]
             continue
         seen.add(id(top))
         yield top
@@ -31,5 +44,16 @@ def children(cell: nn.Cell) -> list[nn.Cell]:
 
 def forget_compiled(net: nn.Cell) -> None:
     """Clear the compiled graphs of a network, so that attributes read at compile time are read again."""
+    kinds: dict[type[nn.Cell], bool] = {}
     for cell in every_cell(net):
         cell.compile_cache.clear()
+        kind = type(cell)
+        if kind not in kinds:
+            kinds[kind] = any(map(_is_jit, (getattr(kind, name, None) for name in dir(kind))))
+        if kinds[kind] or any(map(_is_jit, cell.__dict__.values())):
+            # the graph of a method under ms.jit is kept elsewhere, by this number
+            cell.__dict__["_create_time"] = time.time_ns()
+
+
+def _is_jit(value: object) -> bool:
+    return isinstance(value, FunctionType) and hasattr(value, "__wrapped_by_jit__")

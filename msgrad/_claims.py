@@ -5,8 +5,11 @@ The flag of a parameter is `base` while no claim stands and False while one does
 
 from __future__ import annotations
 
+import copy
+import weakref
 from collections.abc import Iterable
 from itertools import count
+from typing import Any
 
 from mindspore import Parameter, nn
 from mindspore import dtype as mstype
@@ -19,6 +22,7 @@ _STATISTICS = (
     frozenset(("running_mean", "running_var")),
 )
 _COUNTERS = frozenset(("num_batches_tracked",))
+INSTANCE_NORMS = (nn.InstanceNorm1d, nn.InstanceNorm2d, nn.InstanceNorm3d)
 _ticks = count(1)
 _version = [0]
 
@@ -44,15 +48,38 @@ class Claim:
 
 
 class Record:
-    """What is known of one parameter, whichever network is asked."""
+    """What is known of one parameter, whichever network is asked; it does not keep the weight alive."""
 
     def __init__(self, parameter: Parameter, *, statistic: bool) -> None:
-        self.parameter = parameter
+        self._parameter = weakref.ref(parameter)
         self.statistic = statistic
         self.floating = parameter.dtype in mstype.float_type or parameter.dtype in mstype.complex_type
         self.flag_at_first = bool(parameter.requires_grad)
         self.base = self.flag_at_first
         self.claims: list[Claim] = []
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> Record:
+        twin = copy.copy(self)
+        memo[id(self)] = twin
+        twin.claims = copy.deepcopy(self.claims, memo)
+        original = self._parameter()
+        if original is not None:
+            # a weak reference is copied as it is, and would stay with the original
+            parameter = copy.deepcopy(original, memo)
+            twin._parameter = weakref.ref(parameter)
+            parameter.__dict__[_KEY] = twin
+        return twin
+
+    @property
+    def parameter(self) -> Parameter:
+        """The parameter, which the network that was asked keeps alive."""
+        parameter = self._parameter()
+        assert parameter is not None
+        return parameter
+
+    def is_of(self, parameter: Parameter) -> bool:
+        """Whether it tells of this very parameter."""
+        return self._parameter() is parameter
 
     @property
     def can_train(self) -> bool:
@@ -81,48 +108,53 @@ class Record:
         if claim in self.claims:
             self.claims.remove(claim)
             if not self.claims:
-                self.parameter.requires_grad = self.base
+                self._set_flag(self.base)
 
     def release(self) -> None:
         """Take all claims away and turn the flag on."""
         self.claims = []
         self.base = True
-        self.parameter.requires_grad = True
+        self._set_flag(True)
 
     def restore(self, base: bool, claims: Iterable[Claim]) -> None:
         """Go back behind a `release`; claims undone meanwhile stay undone, later ones stand."""
         missing = [c for c in claims if not c.undone and c not in self.claims]
         self.claims = missing + self.claims
         self.base = base
-        self.parameter.requires_grad = base and not self.claims
+        self._set_flag(base and not self.claims)
+
+    def _set_flag(self, flag: bool) -> None:
+        parameter = self._parameter()
+        # an undo may come when the network has another parameter in its place
+        if parameter is not None:
+            parameter.requires_grad = flag
 
 
 def see(net: nn.Cell) -> dict[int, Record]:
     """Return the record of every parameter by its id, in network order; made at first sight.
 
-    A record lies in `__dict__` of each cell that owns the parameter, so that a deep copy of a network takes
-    it along, and of the parameter, so that another network with the same weight finds it.
+    A record lies with its parameter, so that another network with the same weight finds it, and with each cell
+    that owns the parameter, since a deep copy takes along what lies with a cell, but not what lies with a
+    parameter.
     """
-    owners: dict[int, list[tuple[nn.Cell, str]]] = {}
-    records: dict[int, Record] = {}
+    places: dict[int, list[tuple[nn.Cell, str, Parameter]]] = {}
     for cell in every_cell(net):
-        for record in cell.__dict__.get(_KEY, ()):
-            records.setdefault(id(record.parameter), record)
         for name, parameter in cell.__dict__["_params"].items():
             if parameter is not None:
-                owners.setdefault(id(parameter), []).append((cell, name))
-    return {key: records.get(key) or _make(places) for key, places in owners.items()}
+                places.setdefault(id(parameter), []).append((cell, name, parameter))
+    found = {key: _record(owners) for key, owners in places.items()}
+    for key, owners in places.items():
+        for cell, name, _ in owners:
+            cell.__dict__.setdefault(_KEY, {})[name] = found[key]
+    return found
 
 
-def _make(places: list[tuple[nn.Cell, str]]) -> Record:
-    cell, name = places[0]
-    parameter = cell.__dict__["_params"][name]
+def _record(places: list[tuple[nn.Cell, str, Parameter]]) -> Record:
+    parameter = places[0][2]
     record = parameter.__dict__.get(_KEY)
-    if record is None:
-        statistic = any(name in statistic_names(cell) for cell, name in places)
+    if record is None or not record.is_of(parameter):
+        statistic = any(name in statistic_names(cell) for cell, name, _ in places)
         record = parameter.__dict__[_KEY] = Record(parameter, statistic=statistic)
-    for cell, _ in places:
-        cell.__dict__.setdefault(_KEY, []).append(record)
     return record
 
 
@@ -133,3 +165,9 @@ def statistic_names(cell: nn.Cell) -> frozenset[str]:
         if pair <= own:
             return pair | _COUNTERS
     return frozenset()
+
+
+def is_norm(cell: nn.Cell) -> bool:
+    """Whether a cell normalises with statistics that it keeps, or would keep if it were told to."""
+    kept = bool(statistic_names(cell))
+    return kept or isinstance(cell, INSTANCE_NORMS) or getattr(cell, "track_running_stats", None) is False

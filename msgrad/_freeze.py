@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -10,11 +11,14 @@ from typing import Literal
 from mindspore import Parameter, nn
 
 from msgrad import _claims
-from msgrad._behaviour import apply_behaviour, cannot_hold, is_held
+from msgrad._behaviour import apply_behaviour, is_held
 from msgrad._claims import Claim, Record
 from msgrad._errors import ArgumentError, ArgumentTypeError
-from msgrad._paths import cell_paths
+from msgrad._paths import cell_paths, layers_of
 from msgrad._select import Pattern, select, show
+from msgrad._unheld import cannot_hold
+
+logger = logging.getLogger("msgrad")
 
 
 class Freeze:
@@ -94,7 +98,8 @@ def freeze(net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: b
         >>> [p.name for p in net.trainable_params()]
         ['2.weight', '2.bias']
     """
-    taken = [r for r in _selected(net, patterns) if r.design]
+    found = _selected(net, patterns)
+    taken = [r for r in found if r.design]
     if not taken:
         raise _nothing_left("freeze", net, patterns)
     claim = Claim(_call("freeze", patterns), statistics=statistics, dropout=dropout)
@@ -109,6 +114,8 @@ def freeze(net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: b
         _settle(net)
 
     _settle(net)
+    if statistics:
+        _name_adapting(net, found, found)
     return Freeze("freeze", _names(taken), _names(moved), lift)
 
 
@@ -156,6 +163,7 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
         _settle(net)
 
     _settle(net)
+    _name_adapting(net, taken, [r for r in _claims.see(net).values() if any(c.statistics for c in r.claims)])
     return Freeze("unfreeze", _names(taken), _names(moved), restore)
 
 
@@ -262,7 +270,31 @@ def _settle(net: nn.Cell) -> None:
     fresh = {id(cell) for cell in apply_behaviour(net)}
     if not fresh:
         return
-    for path, cell in cell_paths(net):
-        why = cannot_hold(cell) if id(cell) in fresh and is_held(cell) else None
+    named: set[int] = set()
+    for path, layer in ((path, layer) for path, cell in cell_paths(net) for layer in layers_of(cell)):
+        if id(layer) not in fresh or id(layer) in named:
+            continue
+        named.add(id(layer))
+        why = cannot_hold(layer)
         if why:
-            warnings.warn(f"frozen cell {path!r} ({type(cell).__name__}) cannot be held still: {why}", stacklevel=4)
+            kind = type(layer).__name__
+            # the caller of freeze, or of undo
+            warnings.warn(f"frozen cell {path!r} ({kind}) cannot be held still: {why}", stacklevel=3)
+
+
+def _name_adapting(net: nn.Cell, touched: Sequence[Record], frozen: Sequence[Record]) -> None:
+    """Log the norm cells touched that are frozen in part only: their statistics go on adapting."""
+    sets = [{id(r.parameter) for r in records} for records in (touched, frozen)]
+    adapting = {
+        id(norm): path
+        for path, norm in ((path, layers_of(cell)[-1]) for path, cell in reversed(cell_paths(net)))
+        if _claims.statistic_names(norm) and not is_held(norm)
+        if all(any(id(p) in some for p in norm.__dict__["_params"].values()) for some in sets)
+    }
+    if adapting:
+        names = list(adapting.values())[::-1]
+        logger.warning(
+            "%d norm cells are frozen in part only and go on adapting their statistics: %s",
+            len(names),
+            ", ".join(names[:5]) + (" …" if len(names) > 5 else ""),
+        )

@@ -1,0 +1,78 @@
+"""Why a frozen cell goes on behaving as in training, where nothing can hold it."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from collections.abc import Iterator
+from functools import cache, reduce
+from types import FunctionType
+
+from mindspore import mint, nn, ops
+
+from msgrad._claims import INSTANCE_NORMS
+
+_DROPOUTS = [
+    getattr(module, name)
+    for module in (ops, mint.nn.functional)
+    for name in ("dropout", "dropout1d", "dropout2d", "dropout3d")
+    if hasattr(module, name)
+]
+
+
+def cannot_hold(cell: nn.Cell) -> str | None:
+    """Say why a frozen cell goes on behaving as in training, or None."""
+    if isinstance(cell, INSTANCE_NORMS):
+        return "InstanceNorm always normalises with the statistics of its input"
+    if getattr(cell, "track_running_stats", None) is False:
+        return "it keeps no running statistics to normalise with"
+    where = _free_dropout(type(cell))
+    return f"{where} calls dropout without training=self.training" if where else None
+
+
+@cache
+def _free_dropout(kind: type[nn.Cell]) -> str:
+    """Name the method and line that drop whatever the mode is; empty where there is none."""
+    for method in _own_methods(kind):
+        try:
+            lines, start = inspect.getsourcelines(method)
+            tree = ast.parse(textwrap.dedent("".join(lines)))
+        except (OSError, TypeError, SyntaxError):
+            continue
+        drops = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _drops(n, method)]
+        inside = {id(node) for call in drops for node in ast.walk(call)}
+        if any(_reads_training(n) for n in ast.walk(tree) if id(n) not in inside):
+            # `if self.training:` may stand around the call
+            continue
+        for call in drops:
+            if not _depends(call):
+                return f"line {start + call.lineno - 1} of {method.__qualname__}"
+    return ""
+
+
+def _own_methods(kind: type[nn.Cell]) -> Iterator[FunctionType]:
+    for owner in kind.__mro__:
+        if issubclass(owner, nn.Cell) and not owner.__module__.startswith("mindspore."):
+            for value in vars(owner).values():
+                if isinstance(value, FunctionType):
+                    yield inspect.unwrap(value)
+
+
+def _drops(call: ast.Call, method: FunctionType) -> bool:
+    root, *path = ast.unparse(call.func).split(".")
+    try:
+        called = reduce(getattr, path, method.__globals__[root])
+    except (KeyError, AttributeError):
+        return False
+    return any(called is dropout for dropout in _DROPOUTS)
+
+
+def _depends(call: ast.Call) -> bool:
+    """Whether `training` is given as anything but a constant."""
+    given = [k.value for k in call.keywords if k.arg in ("training", None)] + call.args[2:3]
+    return any(not isinstance(value, ast.Constant) or value.value is False for value in given)
+
+
+def _reads_training(node: ast.AST) -> bool:
+    return isinstance(node, ast.Attribute) and node.attr == "training"
