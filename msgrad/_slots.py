@@ -6,13 +6,22 @@ from collections.abc import Collection, Iterable
 
 from mindspore import Parameter, nn
 
+from msgrad._cells import every_cell
+
+# Slots of ASGD, NAdam and AdaFactor, which no dot parts from the weight's name. By a dot alone
+# `eta_a.w` would belong to `w`.
+_JOINED = ("exp_avg_sq_row_", "exp_avg_sq_col_", "exp_avg_sq_", "mu_product_", "eta_", "mu_")
+
 
 def owner_of(state_name: str, names: Collection[str]) -> str | None:
     """Return the weight that a state belongs to, or None for a counter.
 
-    Optimizers name a slot `<slot>.<weight>`; the longest weight that fits is the owner, since a weight named
-    `w` and one named `a.w` both end the slot `moments.a.w`.
+    Optimizers name a slot `<slot>.<weight>`; the longest weight that fits is the owner, since a
+    weight named `w` and one named `a.w` both end the slot `moments.a.w`.
     """
+    for joined in _JOINED:
+        if state_name.startswith(joined) and state_name[len(joined) :] in names:
+            return state_name[len(joined) :]
     rest = state_name
     while "." in rest:
         rest = rest.split(".", 1)[1]
@@ -22,13 +31,19 @@ def owner_of(state_name: str, names: Collection[str]) -> str | None:
 
 
 def rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
-    """Map each weight's name to the Parameter that holds its learning rate; rules without one are left out."""
+    """Map the name of each weight to the Parameter that holds its rate, where there is one."""
     groups = getattr(optimizer, "param_groups", None)
     if groups:
-        return {p.name: g["lr"] for g in groups for p in g["params"] if isinstance(g["lr"], Parameter)}
+        return {
+            p.name: g["lr"] for g in groups for p in g["params"] if isinstance(g["lr"], Parameter)
+        }
     rate = getattr(optimizer, "learning_rate", None)
     weights = list(optimizer.parameters)
-    per_weight = list(rate) if getattr(optimizer, "is_group_lr", False) and rate is not None else [rate] * len(weights)
+    per_weight = (
+        list(rate)
+        if getattr(optimizer, "is_group_lr", False) and rate is not None
+        else [rate] * len(weights)
+    )
     found = {p.name: _parameter_of(r) for p, r in zip(weights, per_weight, strict=True)}
     return {name: r for name, r in found.items() if r is not None}
 
@@ -41,6 +56,15 @@ def _parameter_of(rate: object) -> Parameter | None:
 
 
 def own_parameters(cell: nn.Cell, foreign: Iterable[Parameter]) -> list[Parameter]:
-    """List the parameters under a cell that are not among the foreign ones, each once."""
+    """List the parameters under a cell that are not among the foreign ones, each once.
+
+    The optimizers of `mindspore.experimental` keep some slots in plain lists, where MindSpore's own
+    walk over the parameters does not look.
+    """
     skip = {id(p) for p in foreign}
-    return [p for p in cell.get_parameters() if id(p) not in skip]
+    found = {id(p): p for p in cell.get_parameters()}
+    for part in every_cell(cell):
+        for value in vars(part).values():
+            if isinstance(value, list):
+                found.update({id(p): p for p in value if isinstance(p, Parameter)})
+    return [p for key, p in found.items() if key not in skip]
