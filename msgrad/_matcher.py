@@ -70,12 +70,15 @@ class Matcher(Generic[Thing]):
 
 def leaves(patterns: Any) -> Iterator[object]:
     """Splice lists and selections; an empty selection stays, a pattern that matches nothing."""
-    spliced = isinstance(patterns, Sequence) and not isinstance(patterns, (str, bytes))
-    if spliced and (len(patterns) > 0 or isinstance(patterns, (list, tuple))):
+    if _is_list(patterns) and (len(patterns) > 0 or isinstance(patterns, (list, tuple))):
         for pattern in patterns:
             yield from leaves(pattern)
     else:
         yield patterns
+
+
+def _is_list(pattern: object) -> bool:
+    return isinstance(pattern, Sequence) and not isinstance(pattern, (str, bytes))
 
 
 def _checked(net: object) -> nn.Cell:
@@ -106,7 +109,7 @@ class ParameterMatcher(Matcher[Parameter]):
             return self.names.found(pattern)
         if isinstance(pattern, Parameter):
             return self.those(lambda parameter: parameter is pattern)
-        if isinstance(pattern, Sequence):
+        if _is_list(pattern):
             return set()
         if isinstance(pattern, type) and issubclass(pattern, nn.Cell):
             owned = {id(p.parameter) for p in places(self.net) if isinstance(p.owner, pattern)}
