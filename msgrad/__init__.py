@@ -1,7 +1,9 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
 from msgrad import rules
+from msgrad._average import MovingAverage
 from msgrad._device import use_device
+from msgrad._each_sample import each_sample
 from msgrad._errors import (
     ArgumentError,
     ArgumentTypeError,
@@ -17,6 +19,7 @@ from msgrad._errors import (
 )
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
+from msgrad._no_grad import no_grad
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._scale import ReverseGradient, ScaleGradient
@@ -26,6 +29,7 @@ from msgrad._step import TrainStep
 from msgrad._stop import StopGradient
 from msgrad._summary import Summary, summary
 from msgrad._update import WeightUpdates, update_weights
+from msgrad._vector import parameters_to_vector, vector_to_parameters
 from msgrad._wrap import unwrap, wrap, wrapped
 from msgrad._wrapper import CellWrapper
 
@@ -42,6 +46,7 @@ __all__ = [
     "Freeze",
     "FrozenWeightError",
     "Movement",
+    "MovingAverage",
     "MsgradError",
     "NoMatchError",
     "PlanError",
@@ -55,9 +60,12 @@ __all__ = [
     "Summary",
     "TrainStep",
     "WeightUpdates",
+    "each_sample",
     "freeze",
     "frozen_state",
     "is_frozen",
+    "no_grad",
+    "parameters_to_vector",
     "reach",
     "reverse_gradient",
     "rules",
@@ -69,6 +77,7 @@ __all__ = [
     "unwrap",
     "update_weights",
     "use_device",
+    "vector_to_parameters",
     "wrap",
     "wrapped",
 ]

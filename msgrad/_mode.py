@@ -12,8 +12,9 @@ import mindspore as ms
 def running_in(mode: int) -> Iterator[None]:
     """Set GRAPH_MODE or PYNATIVE_MODE, and go back to what was set before.
 
-    A cell called in GRAPH_MODE is compiled. `ms.jit` in PYNATIVE_MODE is no substitute: on MindSpore 2.7.0
-    it writes zeros where a function in it is a `functools.partial` or an object with `__call__`.
+    A cell called in GRAPH_MODE is compiled. `ms.jit` in PYNATIVE_MODE is no substitute: on
+    MindSpore 2.7.0 it writes zeros where a function in it is a `functools.partial` or an object
+    with `__call__`.
     """
     before = ms.get_context("mode")
     if before == mode:

@@ -2,58 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Sequence
 from typing import Any
 
+import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from msgrad._rules import Rule
+from msgrad._mode import running_in
+from msgrad._work import Work
 
 _NARROW = (mstype.float16, mstype.bfloat16)
-
-
-@dataclass(frozen=True)
-class Work:
-    """One rule and all that it changes.
-
-    Attributes:
-        label: How the rule is named in messages.
-        place: Its position among the rules, overruled ones included.
-        rule: The function of a weight.
-        weights: What it changes, in network order.
-        beside: What goes into the rule beside each weight, one sequence per kind.
-        owned: Those of them that the update owns and saves.
-        takes_step: Whether the rule also wants the step number.
-    """
-
-    label: str
-    place: int
-    rule: Rule
-    weights: tuple[Parameter, ...]
-    beside: tuple[tuple[Tensor, ...], ...] = ()
-    owned: tuple[Parameter, ...] = field(default=())
-    takes_step: bool = False
-
-    def at(self, places: Iterable[int]) -> Work:
-        """Return the same rule over some of the weights only."""
-        chosen = list(places)
-        return Work(
-            self.label,
-            self.place,
-            self.rule,
-            tuple(self.weights[i] for i in chosen),
-            tuple(tuple(kind[i] for i in chosen) for kind in self.beside),
-            self.owned,
-            self.takes_step,
-        )
-
-    @property
-    def state(self) -> list[Parameter]:
-        """All that the rule may change beside the weights."""
-        own = list(self.rule.get_parameters()) if isinstance(self.rule, nn.Cell) else []
-        return own + list(self.owned)
 
 
 class Group(nn.Cell):
@@ -101,8 +60,8 @@ class Values(Group):
 class Sums(Group):
     """Return the sum of the new values: not finite where one of them is not.
 
-    A sum has one reader of the new values; with a second one (`isfinite`, `min` and `max`) the graph keeps the
-    new values of all weights at once.
+    A sum has one reader of the new values; with a second one (`isfinite`, `min` and `max`) the
+    graph keeps the new values of all weights at once.
     """
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> Tensor:
@@ -135,3 +94,9 @@ class Pass(nn.Cell):
         for group in self.groups:
             found = found + group(self.step)
         return found
+
+
+def run(kind: type[Group], works: Sequence[Work], step: Tensor) -> tuple[Any, ...]:
+    """Compile a pass and run it once."""
+    with running_in(ms.GRAPH_MODE):
+        return Pass(kind, works, step)()

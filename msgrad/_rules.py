@@ -16,9 +16,12 @@ from msgrad._errors import ArgumentError, ArgumentTypeError
 
 Rule: TypeAlias = "Callable[..., Tensor] | nn.Cell"
 
-# Named functions of these modules compile; other compiled code (NumPy's, a bound C method) does not.
+# Named functions of these modules compile; other compiled code (NumPy's, a bound C method) does
+# not.
 _READABLE_C = ("builtins", "_operator")
-HOW_TO_WRITE = "write it as a def in a file, or as a lambda alone on its line: f = lambda w: 0.5 * w"
+HOW_TO_WRITE = (
+    "write it as a def in a file, or as a lambda alone on its line: f = lambda w: 0.5 * w"
+)
 
 
 def check_callable(label: str, rule: object) -> None:
@@ -29,19 +32,21 @@ def check_callable(label: str, rule: object) -> None:
         )
 
 
-def companions_of(rule: Rule, weight: Parameter) -> list[tuple[Tensor, bool]]:
+def companions_of(rule: Rule, weight: Parameter, path: str) -> list[tuple[Tensor, bool]]:
     """Return what goes beside one weight into a rule, and whether the update owns it."""
     found = []
     for method, owned in (("state_of", True), ("companion_of", False)):
         if isinstance(rule, nn.Cell) and hasattr(type(rule), method):
-            found.append((getattr(rule, method)(weight), owned))
+            found.append((getattr(rule, method)(weight, path), owned))
     return found
 
 
 def takes_step(label: str, rule: Rule, given: int) -> bool:
     """Say whether a rule wants the step number after the `given` tensors."""
     try:
-        inputs = inspect.signature(rule.construct if isinstance(rule, nn.Cell) else rule).parameters.values()
+        inputs = inspect.signature(
+            rule.construct if isinstance(rule, nn.Cell) else rule
+        ).parameters.values()
     except (ValueError, TypeError):
         # Compiled code keeps no signature.
         return False
@@ -82,7 +87,7 @@ def _unreadable(rule: Any) -> str | None:
         return None
     if isinstance(rule, FunctionType):
         return _unreadable_function(rule)
-    call = getattr(type(rule), "__call__", None)
+    call = type(rule).__call__
     if isinstance(call, FunctionType):
         return _unreadable_function(call)
     owner = getattr(rule, "__module__", None) or ""
@@ -95,7 +100,8 @@ def _unreadable_function(function: FunctionType) -> str | None:
     if function.__module__.startswith("mindspore") or hasattr(function, "__wrapped_by_jit__"):
         return None
     if hasattr(function, "__wrapped__"):
-        # The parser reads the source of __wrapped__: the decorator would be left out without a word.
+        # The parser reads the source of __wrapped__: the decorator would be left out without a
+        # word.
         return "has a decorator made with functools.wraps, which a graph would leave out"
     try:
         source = textwrap.dedent(inspect.getsource(function))
@@ -111,4 +117,6 @@ def _stands_alone(source: str) -> bool:
         body = ast.parse(source).body
     except SyntaxError:
         return False
-    return len(body) == 1 and isinstance(body[0], ast.Assign) and isinstance(body[0].value, ast.Lambda)
+    return (
+        len(body) == 1 and isinstance(body[0], ast.Assign) and isinstance(body[0].value, ast.Lambda)
+    )

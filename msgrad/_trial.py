@@ -1,0 +1,110 @@
+"""The trial of rules: compiled alone, on one weight of each kind, before anything changes."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError, ShapeError
+from msgrad._passes import Shapes, run
+from msgrad._rules import check_readable
+from msgrad._weights import copy_of, write
+from msgrad._work import Work
+
+
+def try_rules(works: Sequence[Work], step: Tensor, remedy: str) -> None:
+    """Refuse rules that do not compile or return something else than the new weight.
+
+    Args:
+        works: The rules and their weights.
+        step: A step number to compile with.
+        remedy: What to do about a rule that does not compile.
+
+    Raises:
+        ArgumentError: A rule cannot be compiled.
+        ArgumentTypeError: A rule returns no Tensor.
+        ConflictError: Two parameters that would stand in one graph have one name.
+        ShapeError: A rule returns another shape or dtype than the weight's.
+    """
+    for work in works:
+        check_readable(work.label, work.rule, remedy)
+    check_names(works)
+    samples = [work.at(_one_of_each(work.weights)) for work in works]
+    kept = keep_states(works)
+    try:
+        found = _shapes(samples, step, remedy)
+    finally:
+        put_back(kept)
+    tried = [(work.label, weight) for work in samples for weight in work.weights]
+    for (label, weight), (shape, dtype) in zip(tried, found, strict=True):
+        check_shape(label, weight, shape, dtype)
+
+
+def _shapes(samples: Sequence[Work], step: Tensor, remedy: str) -> tuple[Any, ...]:
+    try:
+        return run(Shapes, samples, step)
+    except Exception as error:
+        if len(samples) == 1:
+            reason = str(error).strip().partition("\n")[0]
+            raise ArgumentError(
+                f"rule {samples[0].label} cannot be compiled ({reason}); {remedy}"
+            ) from error
+    # The message did not say which rule it was.
+    return tuple(pair for work in samples for pair in _shapes([work], step, remedy))
+
+
+def _one_of_each(weights: Sequence[Parameter]) -> list[int]:
+    first: dict[tuple[Any, ...], int] = {}
+    for place, weight in enumerate(weights):
+        first.setdefault((weight.shape, weight.dtype), place)
+    return list(first.values())
+
+
+def check_names(works: Sequence[Work]) -> None:
+    """Refuse two different parameters of one name, which MindSpore allows in no graph.
+
+    Raises:
+        ConflictError: There are two.
+    """
+    seen: dict[str, Parameter] = {}
+    for work in works:
+        beside = [value for kind in work.beside for value in kind if isinstance(value, Parameter)]
+        for parameter in [*work.weights, *beside, *work.state]:
+            if seen.setdefault(str(parameter.name), parameter) is not parameter:
+                raise ConflictError(
+                    f"rule {work.label} reads another parameter named {parameter.name!r}, and no "
+                    "graph holds both; rename one network's: net.update_parameters_name('other.')"
+                )
+
+
+def check_shape(label: str, weight: Parameter, shape: Sequence[int], dtype: Any) -> None:
+    """Refuse a new value that does not fit its weight; ``dtype`` None stands for no Tensor at all.
+
+    Raises:
+        ArgumentTypeError: It is no Tensor.
+        ShapeError: It has another shape or dtype.
+    """
+    if dtype is None:
+        raise ArgumentTypeError(
+            f"rule {label} returns no Tensor for {weight.name!r}; return the new weight"
+        )
+    if (tuple(shape), dtype) != (weight.shape, weight.dtype):
+        raise ShapeError(
+            f"rule {label} changes shape or dtype of {weight.name!r}; return the new weight\n"
+            f"before: {str(weight.dtype).lower()} {weight.shape}\n"
+            f"after: {str(dtype).lower()} {tuple(shape)}"
+        )
+
+
+def keep_states(works: Sequence[Work]) -> list[tuple[Parameter, np.ndarray]]:
+    """Copy what the rules may change beside the weights."""
+    return [(state, copy_of(state)) for work in works for state in work.state]
+
+
+def put_back(kept: Sequence[tuple[Parameter, np.ndarray]]) -> None:
+    """Write what was kept."""
+    for parameter, values in kept:
+        write(parameter, values)
