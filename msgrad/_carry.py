@@ -1,4 +1,4 @@
-"""What goes along when a stage brings a new optimizer: state by name, counters, and rates that were changed."""
+"""What goes along when a stage brings a new optimizer: state by name, and changed rates."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ from msgrad._weights import copy_of, write
 class Keeping:
     """The state of one inner train cell: all that is not the network's."""
 
-    def __init__(self, inner: nn.Cell, optimizer: nn.Cell, network: nn.Cell, *, slots: bool) -> None:
+    def __init__(
+        self, inner: nn.Cell, optimizer: nn.Cell, network: nn.Cell, *, slots: bool
+    ) -> None:
         self.optimizer = optimizer
         self.rates = rates_of(optimizer)
         rates = {id(r) for r in self.rates.values()}
@@ -46,16 +48,17 @@ class Keeping:
 
 
 class Carry:
-    """The latest value of every state that any stage has had, and the first value of every learning rate."""
+    """The latest value of every state of any stage, and the first of every learning rate."""
 
     def __init__(self) -> None:
         self.latest: dict[str, Parameter] = {}
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
 
     def meet(self, optimizer: nn.Cell, old: Keeping | None) -> None:
-        """Note the rates of a new optimizer, and let it share the rate Parameters that a scheduler may drive.
+        """Note the rates of a new optimizer, and share the Parameters that a scheduler may drive.
 
-        A scheduler of `mindspore.experimental` writes into the groups of the one optimizer it was made for.
+        A scheduler of `mindspore.experimental` writes into the groups of the one optimizer it was
+        made for.
         """
         rates = rates_of(optimizer)
         for rate in rates.values():
@@ -69,8 +72,13 @@ class Carry:
         return self._first_rates[id(rate)][1]
 
     def leave(self, old: Keeping) -> None:
-        """Remember the state of a stage that is left; its values stay where they are until it is entered again."""
+        """Remember the state of a stage; its values stay where they are until it is entered."""
         self.latest.update(old.state)
+
+    def forget(self, old: Keeping) -> None:
+        """Let go of the state of a stage that never ran."""
+        own = {id(p) for p in old.state.values()}
+        self.latest = {name: p for name, p in self.latest.items() if id(p) not in own}
 
     def enter(self, new: Keeping, old: Keeping | None, *, fresh: Collection[str] = ()) -> None:
         """Write what is remembered into a stage; slots of the weights in `fresh` are left alone."""

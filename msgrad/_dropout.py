@@ -11,7 +11,11 @@ _KINDS = (nn.Dropout, nn.Dropout1d, nn.Dropout2d, nn.Dropout3d)
 
 def active_dropout(net: nn.Cell) -> list[str]:
     """Name the paths of dropout cells that would drop something in the present mode."""
-    return [path for path, cell in cell_paths(net) if isinstance(cell, _KINDS) and cell.training and _rate(cell) > 0]
+    return [
+        path
+        for path, cell in cell_paths(net)
+        if isinstance(cell, _KINDS) and cell.training and _rate(cell) > 0
+    ]
 
 
 def _rate(cell: nn.Cell) -> float:

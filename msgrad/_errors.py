@@ -25,7 +25,9 @@ class NoMatchError(MsgradError, ValueError, LookupError):
         nearest: The nearest existing names, best first.
     """
 
-    def __init__(self, message: str, *, pattern: object = None, nearest: Sequence[str] = ()) -> None:
+    def __init__(
+        self, message: str, *, pattern: object = None, nearest: Sequence[str] = ()
+    ) -> None:
         super().__init__(message)
         self.pattern = pattern
         self.nearest = list(nearest)

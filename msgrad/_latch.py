@@ -1,4 +1,4 @@
-"""MindSpore 2.7 in PYNATIVE_MODE: a flag is read once, when its parameter first takes part in a gradient."""
+"""MindSpore 2.7 in PYNATIVE_MODE: a flag counts when its parameter first has a gradient."""
 
 from __future__ import annotations
 
@@ -23,13 +23,13 @@ class _Total(nn.Cell):
 
 
 def latches() -> bool:
-    """Say whether this MindSpore, in the present mode, keeps the first flag of a parameter for ever."""
+    """Say whether MindSpore, in the present mode, keeps the first flag for ever."""
     old = tuple(int(part) for part in ms.__version__.split(".")[:2]) < (2, 8)
     return old and ms.get_context("mode") == ms.PYNATIVE_MODE
 
 
 def release_latches(weights: Sequence[Parameter], wanted: Sequence[Parameter]) -> None:
-    """Let each parameter take part in one gradient with its flag on, so that it can be unfrozen later.
+    """Let each parameter have one gradient with its flag on, so that it can be unfrozen later.
 
     Raises:
         ConflictError: A wanted weight was latched before by a step of the user's own.
@@ -50,7 +50,7 @@ def release_latches(weights: Sequence[Parameter], wanted: Sequence[Parameter]) -
     lost = [p.name for p in wanted if id(p) in dead]
     if lost:
         raise ConflictError(
-            f"MindSpore {ms.__version__} in PYNATIVE_MODE keeps {len(lost)} parameters at a zero gradient, since a step "
-            f"ran while their flag was off: {', '.join(lost[:5])}; build the TrainStep before that step, use GRAPH_MODE, "
-            f"or MindSpore 2.8"
+            f"MindSpore {ms.__version__} in PYNATIVE_MODE keeps {len(lost)} parameters at a zero "
+            f"gradient, since a step ran while their flag was off: {', '.join(lost[:5])}; "
+            "build the TrainStep before that step, use GRAPH_MODE, or MindSpore 2.8"
         )

@@ -21,7 +21,7 @@ class NetworkWithLoss(nn.Cell):
         self._loss_fn = loss_fn
         self._get_attr_from_cell(network)
 
-    def construct(self, *inputs: Tensor) -> Tensor:  # noqa: D102
+    def construct(self, *inputs: Tensor) -> Tensor:
         return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
 
 
@@ -34,26 +34,38 @@ class FunctionNetwork(nn.Cell):
         self.function = function
         self._get_attr_from_cell(net)
 
-    def construct(self, *inputs: Tensor) -> Tensor:  # noqa: D102
+    def construct(self, *inputs: Tensor) -> Tensor:
         return self.function(*inputs)
 
 
 def loss_network(
-    network: nn.Cell | Callable[..., Tensor], loss_fn: Callable[..., Tensor] | None, net: nn.Cell | None
+    network: nn.Cell | Callable[..., Tensor],
+    loss_fn: Callable[..., Tensor] | None,
+    net: nn.Cell | None,
 ) -> nn.Cell:
     """Return one Cell that gives the loss, from any of the three ways to say it."""
     if isinstance(network, nn.Cell):
         if net is not None:
-            raise ArgumentError("net= goes with a function as network; the given network is a Cell: leave net out")
+            raise ArgumentError(
+                "net= goes with a function as network; the given network is a Cell: leave net out"
+            )
         if loss_fn is None:
             return network
         if not callable(loss_fn):
-            raise ArgumentTypeError(f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)")
+            raise ArgumentTypeError(
+                f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)"
+            )
         return NetworkWithLoss(network, loss_fn)
     if not callable(network):
-        raise ArgumentTypeError(f"network {network!r} is neither a Cell nor a function; give one of the two")
+        raise ArgumentTypeError(
+            f"network {network!r} is neither a Cell nor a function; give one of the two"
+        )
     if loss_fn is not None:
-        raise ArgumentError("loss_fn= goes with a Cell as network; a function returns the loss itself")
+        raise ArgumentError(
+            "loss_fn= goes with a Cell as network; a function returns the loss itself"
+        )
     if not isinstance(net, nn.Cell):
-        raise ArgumentTypeError(f"net {net!r} is no Cell; with a function give net= the Cell that holds its parameters")
+        raise ArgumentTypeError(
+            f"net {net!r} is no Cell; with a function give net= the Cell that holds its parameters"
+        )
     return FunctionNetwork(network, net)

@@ -1,4 +1,4 @@
-"""Optimizers around an optimizer: the same parameters, the same interface, something done beside it."""
+"""Optimizers around an optimizer: its parameters and interface, and something beside it."""
 
 from __future__ import annotations
 
@@ -10,25 +10,28 @@ from mindspore import Tensor, nn, ops
 class OptimizerWrapper(nn.Cell):
     """An optimizer that hands its gradients to another one.
 
-    All public attributes that it does not have itself are those of the inner optimizer, so that train cells,
-    reducers and callbacks find `parameters`, `learning_rate`, `get_lr` and the rest.
+    All public attributes that it does not have itself are those of the inner optimizer, so that
+    train cells, reducers and callbacks find `parameters`, `learning_rate`, `get_lr` and the rest.
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
         self.optimizer = optimizer
-        self.parameters = optimizer.parameters
         # without it a functional graph takes the gradients as constants and compiles at every step
         self.enable_tuple_broaden = True
 
-    def __getattr__(self, name: str) -> Any:  # noqa: ANN401
+    def __getattr__(self, name: str) -> Any:
         if not name.startswith("_"):
             inner = self.__dict__.get("_cells", {}).get("optimizer")
-            if inner is not None and name not in ("optimizer", "bprop", "construct") and hasattr(inner, name):
+            if (
+                inner is not None
+                and name not in ("optimizer", "bprop", "construct")
+                and hasattr(inner, name)
+            ):
                 return getattr(inner, name)
         return super().__getattr__(name)
 
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:
         return self.optimizer(grads)
 
 
@@ -39,22 +42,5 @@ class ClippedOptimizer(OptimizerWrapper):
         super().__init__(optimizer)
         self.clip_norm = clip_norm
 
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:
         return self.optimizer(ops.clip_by_global_norm(grads, self.clip_norm))
-
-
-class UpdatingOptimizer(OptimizerWrapper):
-    """Run weight updates between the gradient and the optimizer, and after it."""
-
-    def __init__(self, optimizer: nn.Cell, between: list[nn.Cell], after: list[nn.Cell]) -> None:
-        super().__init__(optimizer)
-        self.between = nn.CellList(between, auto_prefix=False)
-        self.after = nn.CellList(after, auto_prefix=False)
-
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:  # noqa: ANN401, D102
-        for update in self.between:
-            grads = ops.depend(grads, update(grads))
-        done = self.optimizer(grads)
-        for update in self.after:
-            done = ops.depend(done, update(done))
-        return done

@@ -1,8 +1,9 @@
 """The reach of a network: the set of parameters that a gradient can get to.
 
-Found from the compiled gradient graph: a parameter is reached where its gradient depends on the factor that
-the outputs are multiplied by. Nothing is run for that. Where control flow hides the dependency, trials with
-random weights decide, and what they do not see is said to be unseen, not unreached.
+Found from the compiled gradient graph: a parameter is reached where its gradient depends on the
+factor that the outputs are multiplied by. Nothing is run for that. Where control flow hides the
+dependency, trials with random weights decide, and what they do not see is said to be unseen, not
+unreached.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ _FLOATS = mstype.float_type
 
 @dataclass(frozen=True)
 class Reach:
-    """The names a gradient gets to, those no trial saw one at, and those it cannot get to; network order."""
+    """The names a gradient gets to, where no trial saw one, and where it cannot get to."""
 
     reached: list[str]
     unseen: list[str]
@@ -38,10 +39,11 @@ class Reach:
 def reach(network: nn.Cell, *inputs: object) -> list[str]:
     """Name the parameters that a gradient of the network's outputs can get to.
 
-    The gradient is that of a sum over all floating outputs, with fixed unequal weights. It answers "could it", from the structure of the
-    compiled gradient graph, whatever the values and flags are; nothing is run and nothing changes. Where a
-    tensor-dependent ``if`` or loop hides the structure, a few runs with random weights decide; everything is
-    restored after them, except the hidden stream of an active dropout.
+    The gradient is that of a sum over all floating outputs, with fixed unequal weights. It answers
+    "could it", from the structure of the compiled gradient graph, whatever the values and flags
+    are; nothing is run and nothing changes. Where a tensor-dependent ``if`` or loop hides the
+    structure, a few runs with random weights decide; everything is restored after them, except the
+    hidden stream of an active dropout.
 
     Args:
         network: Network or loss network, in the mode (``set_train``) that is asked about.
@@ -77,7 +79,9 @@ def find_reach(network: nn.Cell, inputs: Sequence[object]) -> Reach:
     if not weights:
         return Reach([], [], [])
     gradient = _Gradient(_ScaledTotal(network), weights)
-    found = _by_structure(compiled_graph(gradient, Tensor(1.0, mstype.float32), *inputs), len(weights))
+    found = _by_structure(
+        compiled_graph(gradient, Tensor(1.0, mstype.float32), *inputs), len(weights)
+    )
     seen = _by_trials(gradient, weights, inputs) if None in found else [False] * len(weights)
     hit = [s or (s is None and t) for s, t in zip(found, seen, strict=True)]
     names = [p.name for p in weights]
@@ -127,7 +131,7 @@ class _Gradient(nn.Cell):
 
 
 def _by_structure(graph: Graph, count: int) -> list[bool | None]:
-    """Say of each gradient whether it depends on the factor; None where a call of a subgraph hides it."""
+    """Say of each gradient whether it depends on the factor; None where a call hides it."""
     nodes = {node.name: node for node in graph.nodes}
     factor = graph.parameters[0]
     output = graph.outputs[0]
@@ -163,12 +167,15 @@ def _depends(name: str, inputs: list[bool | None]) -> bool | None:
         return True
     if None in inputs:
         return None
-    # a call of a subgraph stands in the graph without a name: what reads it reads a name that is nowhere
+    # a call of a subgraph stands in the graph without a name: what reads it reads a name that is
+    # nowhere
     return False if inputs or name.startswith("cst") else None
 
 
-def _by_trials(gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence[object]) -> list[bool]:
-    """Take gradients with the real and with random weights and inputs; say at which one was seen."""
+def _by_trials(
+    gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence[object]
+) -> list[bool]:
+    """Take gradients with real, then random weights and inputs; say at which one was seen."""
     everything = list(gradient.get_parameters())
     before = [copy_of(p) for p in everything]
     seen = [False] * len(weights)
@@ -212,7 +219,7 @@ def _random_input(value: object, rng: np.random.Generator, sign: int) -> object:
 
 @contextmanager
 def _silence() -> Iterator[None]:
-    """Send what the network prints to nowhere: a graph writes to file descriptor 1, eager code to sys.stdout."""
+    """Send to nowhere what is printed: by a graph to descriptor 1, eagerly to sys.stdout."""
     sys.stdout.flush()
     kept = os.dup(1)
     nowhere = os.open(os.devnull, os.O_WRONLY)

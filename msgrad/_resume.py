@@ -8,7 +8,7 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor
+from mindspore import Tensor
 
 from msgrad._claims import Claim, Record, changed
 from msgrad._errors import CheckpointError
@@ -27,14 +27,19 @@ def save_run(
     state = {**stages.carry.latest, **stages.current.keeping.state}
     both = sorted(weights.keys() & state.keys())
     if both:
-        raise CheckpointError(f"{both[0]!r} is the name of a weight and of optimizer state; rename the parameter")
+        raise CheckpointError(
+            f"{both[0]!r} is the name of a weight and of optimizer state; rename the parameter"
+        )
     rates = {_RATE + name: rate for name, rate in stages.current.keeping.rates.items()}
     meta = {**claims_to_meta(records), "position": list(position), "seeds": seeds_to_meta()}
     write_file(path, {**weights, **state, **rates}, meta)
 
 
 def load_run(
-    path: str | os.PathLike[str], records: Sequence[Record], stages: Stages, enter: Callable[[], None]
+    path: str | os.PathLike[str],
+    records: Sequence[Record],
+    stages: Stages,
+    enter: Callable[[], None],
 ) -> list[int]:
     """Bring back what `save_run` wrote; nothing is changed where the file does not fit."""
     values, meta = read_file(path)
@@ -58,10 +63,13 @@ def load_run(
 
 
 def claims_to_meta(records: Sequence[Record]) -> dict[str, Any]:
-    """Describe flags and claims of all parameters, so that `claims_from_meta` can bring them back."""
+    """Describe the flags and claims of all parameters."""
     claims: list[Claim] = list(dict.fromkeys(c for r in records for c in r.claims))
     return {
-        "claims": [{"patterns": c.patterns, "statistics": c.statistics, "dropout": c.dropout} for c in claims],
+        "claims": [
+            {"patterns": c.patterns, "statistics": c.statistics, "dropout": c.dropout}
+            for c in claims
+        ],
         "parameters": {
             r.parameter.name: {
                 "flag": bool(r.parameter.requires_grad),
@@ -86,7 +94,9 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
         present[(claim.patterns, claim.statistics, claim.dropout, held)] = claim
     made = []
     for number, text in enumerate(meta["claims"]):
-        held = tuple(r.parameter.name for r in records if number in saved[r.parameter.name]["claims"])
+        held = tuple(
+            r.parameter.name for r in records if number in saved[r.parameter.name]["claims"]
+        )
         key = (text["patterns"], text["statistics"], text["dropout"], held)
         made.append(present.pop(key, None) or Claim(**text))
     for claim in present.values():
@@ -98,11 +108,14 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
         record.parameter.requires_grad = state["flag"]
 
 
-def check_values(records: Sequence[Record], values: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def check_values(
+    records: Sequence[Record], values: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
     """Refuse a file whose weights are not exactly those of the network.
 
     Raises:
-        CheckpointError: A weight is missing, unknown, or has another shape or dtype; all differences are listed.
+        CheckpointError: A weight is missing, unknown, or has another shape or dtype; all
+            differences are listed.
     """
     own = {r.parameter.name: r.parameter for r in records}
     saved = set(meta["parameters"])
@@ -113,10 +126,17 @@ def check_values(records: Sequence[Record], values: Mapping[str, Tensor], meta: 
         if name in saved and value is None and parameter.size:
             wrong.append(f"missing in the file: {name}")
         elif value is not None and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
-            wrong.append(f"{name}: {value.dtype} {value.shape} in the file, {parameter.dtype} {parameter.shape} here")
+            wrong.append(
+                f"{name}: {value.dtype} {value.shape} in the file, "
+                f"{parameter.dtype} {parameter.shape} here"
+            )
     if wrong:
         more = f"\nand {len(wrong) - 10} more" if len(wrong) > 10 else ""
-        raise CheckpointError("the file does not fit the network; nothing was loaded:\n" + "\n".join(wrong[:10]) + more)
+        raise CheckpointError(
+            "the file does not fit the network; nothing was loaded:\n"
+            + "\n".join(wrong[:10])
+            + more
+        )
 
 
 def seeds_to_meta() -> dict[str, Any]:

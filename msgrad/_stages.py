@@ -1,21 +1,24 @@
-"""The stages of a step: for each a train cell of its own, made once, entered with the state of the last one."""
+"""The stages of a step: each a train cell of its own, entered with the state of the last one."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
+from mindspore import dtype as mstype
 
 from msgrad._carry import Carry, Keeping
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._optimizer import ClippedOptimizer
+from msgrad._updating import UpdatingOptimizer, UpdatingStep
 
 
 @dataclass(frozen=True)
 class StageOfStep:
-    """What one stage trains, its optimizer as the user made it, and the train cell that does a step."""
+    """What one stage trains, the user's optimizer, and the train cell that does a step."""
 
+    key: tuple[Hashable, Hashable]
     names: list[str]
     optimizer: nn.Cell
     inner: nn.Cell
@@ -23,25 +26,37 @@ class StageOfStep:
 
 
 class Stages:
-    """Makes, keeps and enters the stages of one network; stages that train the same set share an optimizer."""
+    """Makes, keeps and enters the stages of one network.
+
+    Stages that train the same set share an optimizer.
+    """
 
     def __init__(
         self,
         network: nn.Cell,
         make_optimizer: Callable[[list[Parameter]], nn.Cell],
-        train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell],
+        train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell] | None,
         *,
+        updates: Sequence[nn.Cell],
         clip_norm: float | None,
         restart_state: bool,
         restart_counters: bool,
     ) -> None:
         self._network = network
         self._make_optimizer = make_optimizer
-        self._train_cell = train_cell
+        self._train_cell = train_cell or nn.TrainOneStepCell
+        self._updates = updates
+        # MindSpore's own cell updates at every call, the user's may not
+        self._due = (
+            Parameter(Tensor(True, mstype.bool_), name="updates.due")
+            if updates and train_cell
+            else None
+        )
         self._clip_norm = clip_norm
         self._restart_state = restart_state
         self._restart_counters = restart_counters
         self._known: dict[Hashable, StageOfStep] = {}
+        self._used: set[Hashable] = set()
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self.carry = Carry()
         self._current: StageOfStep | None = None
@@ -53,31 +68,46 @@ class Stages:
         return self._current
 
     def names(self) -> list[list[str]]:
-        """List what each stage trains, in the order of first use."""
-        return [list(names) for names in dict.fromkeys(tuple(s.names) for s in self._known.values())]
+        """List what each stage that ran trains, in the order of first use."""
+        used = [tuple(stage.names) for key, stage in self._known.items() if key in self._used]
+        return [list(names) for names in dict.fromkeys(used)]
 
     def compilations(self) -> int:
         """Count the compiled graphs of all stages."""
         return sum(len(stage.inner.compile_cache) for stage in self._known.values())
 
-    def enter(self, weights: Sequence[Parameter], around: Hashable) -> StageOfStep:
-        """Go to the stage that trains these weights with this behaviour around them; all or nothing."""
+    def enter(self, weights: Sequence[Parameter], around: Hashable, *, used: bool) -> StageOfStep:
+        """Go to the stage that trains these weights with this behaviour around; all or nothing."""
         key = (tuple(map(id, weights)), around)
-        old, new = self._current, self._known.get(key)
-        if new is None:
-            new = self._make(key, weights)
+        old = self._current
+        new = self._known.get(key) or self._make(key, weights)
         if new is not old:
             if old is not None:
                 self.carry.leave(old.keeping)
-            before = set(old.names) if old is not None else set()
-            joined = [n for n in new.names if n not in before] if self._restart_state else ()
-            self.carry.enter(new.keeping, old.keeping if old is not None else None, fresh=joined)
-            if joined:
-                new.keeping.restart_state(joined)
-            if old is not None and old.names != new.names and self._restart_counters:
-                new.keeping.restart_counters()
+            self._bring(new, old)
             self._current = new
+            if old is not None and old.key not in self._used:
+                self._drop(old)
+        if used:
+            self._used.add(key)
         return new
+
+    def _bring(self, new: StageOfStep, old: StageOfStep | None) -> None:
+        """Write into a stage the state that the ones before it left."""
+        before = set(old.names) if old is not None else set()
+        joined = [n for n in new.names if n not in before] if self._restart_state else []
+        self.carry.enter(new.keeping, old.keeping if old is not None else None, fresh=joined)
+        if joined:
+            new.keeping.restart_state(joined)
+        if self._restart_counters and old is not None and old.names != new.names:
+            new.keeping.restart_counters()
+
+    def _drop(self, stage: StageOfStep) -> None:
+        """Forget a stage that never ran: the first one, made before the reach was known."""
+        del self._known[stage.key]
+        if not any(other.optimizer is stage.optimizer for other in self._known.values()):
+            del self._optimizers[stage.key[0]]
+            self.carry.forget(stage.keeping)
 
     def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageOfStep:
         old = self._current.keeping if self._current is not None else None
@@ -86,25 +116,38 @@ class Stages:
             optimizer = self._make_optimizer(list(weights))
             _check_optimizer(optimizer, weights)
             self.carry.meet(optimizer, old)
-        wrapped = optimizer if self._clip_norm is None else ClippedOptimizer(optimizer, self._clip_norm)
-        inner = self._train_cell(self._network, wrapped)
-        if not isinstance(inner, nn.Cell):
-            raise ArgumentTypeError(f"train_cell returned a {type(inner).__name__}; return a Cell that does one step")
-        inner.add_flags(training=self._network.training)
+        inner = self._make_inner(optimizer)
         keeping = Keeping(inner, optimizer, self._network, slots=self._restart_state)
-        stage = StageOfStep([p.name for p in weights], optimizer, inner, keeping)
+        stage = StageOfStep(key, [p.name for p in weights], optimizer, inner, keeping)
         self._optimizers[key[0]] = optimizer
         self._known[key] = stage
         return stage
 
+    def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
+        if self._clip_norm is not None:
+            optimizer = ClippedOptimizer(optimizer, self._clip_norm)
+        if self._updates:
+            optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
+        inner = self._train_cell(self._network, optimizer)
+        if not isinstance(inner, nn.Cell):
+            raise ArgumentTypeError(
+                f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"
+            )
+        inner.add_flags(training=self._network.training)
+        if any(update.when == "before_forward" for update in self._updates):
+            inner = UpdatingStep(inner, self._updates, self._due)
+        return inner
+
 
 def _check_optimizer(optimizer: object, weights: Sequence[Parameter]) -> None:
     if not isinstance(optimizer, nn.Cell) or not hasattr(optimizer, "parameters"):
-        raise ArgumentTypeError(f"optimizer returned a {type(optimizer).__name__}; return an optimizer of MindSpore")
+        raise ArgumentTypeError(
+            f"optimizer returned a {type(optimizer).__name__}; return an optimizer of MindSpore"
+        )
     if {id(p) for p in optimizer.parameters} != {id(p) for p in weights}:
         given, got = [p.name for p in weights], [p.name for p in optimizer.parameters]
         raise ArgumentError(
-            "optimizer holds other parameters than it was given; pass on the list that it is called with\n"
+            "optimizer holds other parameters than it was given; pass the given list on\n"
             f"given: {_list(given)}\nholds: {_list(got)}"
         )
 

@@ -5,25 +5,23 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Hashable, Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
-import mindspore as ms
 from mindspore import Parameter, Tensor, nn
 
-from msgrad._claims import Record
 from msgrad._dropout import active_dropout
-from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
+from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
-from msgrad._reach import Reach, find_reach
 from msgrad._resume import load_run, save_run
-from msgrad._select import Pattern, select
+from msgrad._select import Pattern
 from msgrad._stages import Stages
+from msgrad._trainable import Trainable, few
+from msgrad._updating import as_updates, check_updates
 from msgrad._watch import Watch
 
 logger = logging.getLogger("msgrad")
-_UNREACHED = ("freeze", "error", "allow")
 
 
 class Position(NamedTuple):
@@ -36,33 +34,38 @@ class Position(NamedTuple):
 class TrainStep(nn.Cell):
     """One training step over exactly what may move.
 
-    What is frozen, cut off by a stop or never used leaves the optimizer, so that neither decay nor momentum can
-    move it. A change of flags, stops or held behaviour is noticed at the next call: each stage has a train cell,
-    an optimizer and a compiled graph of its own, made once and kept; optimizer state goes along by name.
+    What is frozen, cut off by a stop or never used leaves the optimizer, so that neither decay nor
+    momentum can move it. A change of flags, stops or held behaviour is noticed at the next call:
+    each stage has a train cell, an optimizer and a compiled graph of its own, made once and kept;
+    optimizer state goes along by name.
 
-    The counters of MindSpore's optimizers (``beta1_power``, ``state_step`` …) are shared by all weights. A weight
-    that joins after n steps therefore takes its first Adam step at another length than in a fresh run: 0.48 of
-    the rate after 10 steps, 2.5 times after 1,000. ``restart_counters=True`` puts them back at each stage change.
+    The counters of MindSpore's optimizers (``beta1_power``, ``state_step`` …) are shared by all
+    weights. A weight that joins after n steps therefore takes its first Adam step at another length
+    than in a fresh run: 0.48 of the rate after 10 steps, 2.5 times after 1,000.
+    ``restart_counters=True`` puts them back at each stage change.
 
-    Like every Cell of MindSpore the step is in evaluation mode until ``set_train()``; ``Model.train`` calls it.
+    Like every Cell of MindSpore the step is in evaluation mode until ``set_train()``;
+    ``Model.train`` calls it.
 
     Args:
-        network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with all inputs but
-            the last; or a function of the inputs that returns the loss, with ``net``.
-        optimizer: Called with the list of parameters to train, once for each new set; returns an optimizer over them,
-            of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
+        network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with
+            all inputs but the last; or a function of the inputs that returns the loss, with
+            ``net``.
+        optimizer: Called with the list of parameters to train, once for each new set; returns an
+            optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
         loss_fn: Cell or function of the network's output and the last input.
         net: The Cell that holds the parameters, where ``network`` is a function.
-        train_cell: Called with the loss network and the optimizer, returns the Cell that does a step.
-        updates: Weight updates that run with each optimizer step: a `WeightUpdates`, a dict of rules (after the
-            step), a `MovingAverage`, or a list of these.
+        train_cell: Called with the loss network and the optimizer, returns the Cell that does a
+            step.
+        updates: Weight updates that run with each optimizer step: a `WeightUpdates`, a dict of
+            rules (after the step), a `MovingAverage`, or a list of these.
         trainable: Patterns that narrow what this step trains; flags and behaviour stay as they are.
         clip_norm: Largest global norm of the gradients of the trained weights.
-        unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out of the
-            optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
+        unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out
+            of the optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
         restart_state: A weight that is released again starts with fresh optimizer state.
-        restart_counters: Shared counters of the optimizer start anew at each change of the stage; ``global_step``, which the
-            schedule of a rate reads, goes on.
+        restart_counters: Shared counters of the optimizer start anew at each change of the stage;
+            ``global_step``, which the schedule of a rate reads, goes on.
 
     Inputs:
         The inputs of the network, and the label where there is a ``loss_fn``.
@@ -71,10 +74,12 @@ class TrainStep(nn.Cell):
         What the train cell returns: the loss, a scalar Tensor.
 
     Raises:
-        ArgumentTypeError: ``optimizer`` is an optimizer instead of a callable, or another argument has a wrong type.
-        ArgumentError: An argument has a value that cannot be used, nothing is left to train, or the optimizer has other
-            parameters than it was given.
+        ArgumentTypeError: ``optimizer`` is an optimizer instead of a callable, or another argument
+            has a wrong type.
+        ArgumentError: An argument has a value that cannot be used, nothing is left to train, or the
+            optimizer has other parameters than it was given.
         ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+        FrozenWeightError: An update is aimed at a frozen weight.
 
     Examples:
         >>> import numpy as np
@@ -82,13 +87,10 @@ class TrainStep(nn.Cell):
         >>> import msgrad as mg
         >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
         >>> _ = mg.freeze(net, "0")
-        >>> step = mg.TrainStep(net, lambda p: nn.Momentum(p, 0.1, 0.9, weight_decay=0.01), nn.MSELoss())
-        >>> before = mg.Snapshot(net)
-        >>> loss = step(Tensor(np.ones((2, 4), np.float32)), Tensor(np.zeros((2, 2), np.float32)))
-        >>> before.moved()
-        ['2.weight', '2.bias']
-        >>> step.compilations
-        1
+        >>> step = mg.TrainStep(net, lambda p: nn.Momentum(p, 0.1, 0.9, weight_decay=0.01),
+        nn.MSELoss()) >>> before = mg.Snapshot(net) >>> loss = step(Tensor(np.ones((2, 4),
+        np.float32)), Tensor(np.zeros((2, 2), np.float32))) >>> before.moved() ['2.weight',
+        '2.bias'] >>> step.compilations 1
     """
 
     def __init__(
@@ -107,26 +109,26 @@ class TrainStep(nn.Cell):
         restart_counters: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
-        _check_arguments(optimizer, train_cell, clip_norm, unreached)
+        _check_arguments(optimizer, train_cell, clip_norm)
         self.network = loss_network(network, loss_fn, net)
+        self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
-        own["_only"] = None if trainable is None else {id(p) for p in select(self.network, trainable)}
-        own["_unreached"] = unreached
-        own["_reaches"] = {}
+        own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
         own["_watch"] = Watch(self.network)
         own["_engine"] = Stages(
             self.network,
             optimizer,
-            train_cell or nn.TrainOneStepCell,
+            train_cell,
+            updates=list(self.updates),
             clip_norm=clip_norm,
             restart_state=restart_state,
             restart_counters=restart_counters,
         )
         self._enter(None)
 
-    def __call__(self, *inputs: Any) -> Any:  # noqa: ANN401
+    def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
         if self._watch.changed():
             self._enter(inputs)
@@ -135,7 +137,7 @@ class TrainStep(nn.Cell):
         self.__dict__["_position"] = Position(step + 1, epoch)
         return out
 
-    def construct(self, *inputs: Any) -> Any:  # noqa: ANN401, D102
+    def construct(self, *inputs: Any) -> Any:
         # only an outer graph, such as that of a data sink, gets here
         return self.inner(*inputs)
 
@@ -162,9 +164,10 @@ class TrainStep(nn.Cell):
         return self._engine.compilations()
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write weights, optimizer state, claims, stage, position and seeds into one file, whole or not at all.
+        """Write weights, optimizer state, claims, stage, position and seeds into one file.
 
-        The hidden stream of an active ``nn.Dropout`` cannot be saved; a warning says so.
+        The file is whole or not there. The hidden stream of an active ``nn.Dropout`` cannot be
+        saved; a warning in the log says so.
 
         Args:
             path: File to write, an existing one is replaced in one move; missing folders are made.
@@ -185,7 +188,8 @@ class TrainStep(nn.Cell):
             The position that was saved, from which a `Schedule` or a loop goes on.
 
         Raises:
-            CheckpointError: The file is missing, damaged, or of another network; all differences are listed.
+            CheckpointError: The file is missing, damaged, or of another network; all differences
+                are listed.
         """
         position = load_run(path, self._watch.records, self._engine, lambda: self._enter(None))
         self.__dict__["_position"] = Position(*position)
@@ -195,107 +199,55 @@ class TrainStep(nn.Cell):
         active = [] if self._warned_of_dropout else active_dropout(self.network)
         if active:
             self.__dict__["_warned_of_dropout"] = True
-            logger.warning("dropout is active in %s, and MindSpore keeps its stream hidden: %s", _few(active), effect)
+            logger.warning(
+                "dropout is active in %s, and MindSpore keeps its stream hidden: %s",
+                few(active),
+                effect,
+            )
 
     def _enter(self, inputs: Sequence[object] | None) -> None:
-        """Go to the stage that the network asks for; without inputs the reach is not looked for yet."""
-        self._watch.settle()
-        wanted = [r for r in self._watch.records if r.trains and self._takes(r)]
-        stops = self._watch.stops()
-        found = self._reach_of(stops, inputs)
-        if found is not None:
-            self._refuse_unreached(wanted, found)
-            gone = set(found.unreached)
-            wanted = [r for r in wanted if r.parameter.name not in gone]
-        if not wanted:
-            raise _nothing_left(self._watch.records, self._takes, found)
-        weights = [r.parameter for r in wanted]
-        release_latches([r.parameter for r in self._watch.records if r.can_train], weights)
-        before = len(self._engine.names())
-        stage = self._engine.enter(weights, (stops, self._watch.behaviour()))
-        if before and len(self._engine.names()) > before and ms.get_context("mode") == ms.GRAPH_MODE:
-            self._warn_of_dropout("the graph of a new stage draws the masks of the first steps again")
+        """Go to the stage that the network asks for; without inputs the reach is not looked for."""
+        watch = self._watch
+        watch.settle()
+        weights = self._trainable.of(watch.records, watch.stops(), inputs)
+        check_updates(self.updates)
+        release_latches([r.parameter for r in watch.records if r.can_train], weights)
+        compiled = self._engine.compilations()
+        known = len(self._engine.names())
+        around = (watch.stops(), watch.behaviour())
+        stage = self._engine.enter(weights, around, used=inputs is not None)
+        if compiled and len(self._engine.names()) > known:
+            self._warn_of_dropout("the graph of a new stage begins with the same masks again")
         # not registered: the optimizers of several stages share the names of their states
         self.__dict__["inner"] = stage.inner
         self._cells["optimizer"] = stage.optimizer
-        if inputs is not None or self._unreached == "allow" or stops in self._reaches:
-            self._watch.know()
-
-    def _takes(self, record: Record) -> bool:
-        return self._only is None or id(record.parameter) in self._only
-
-    def _reach_of(self, stops: Hashable, inputs: Sequence[object] | None) -> Reach | None:
-        if self._unreached == "allow":
-            return None
-        if stops not in self._reaches and inputs is not None:
-            self._reaches[stops] = find_reach(self.network, inputs)
-            self._name_unreached(self._reaches[stops])
-        return self._reaches.get(stops)
-
-    def _name_unreached(self, found: Reach) -> None:
-        trainable = {r.parameter.name for r in self._watch.records if r.trains and self._takes(r)}
-        lost = [n for n in found.unreached if n in trainable]
-        if lost and self._unreached == "freeze":
-            logger.warning(
-                "no gradient reaches %d parameters, they leave the optimizer and stay: %s", len(lost), _few(lost)
-            )
-        unseen = [n for n in found.unseen if n in trainable]
-        if unseen:
-            logger.warning("no gradient was seen at %s; they stay in the optimizer", _few(unseen))
-
-    def _refuse_unreached(self, wanted: Sequence[Record], found: Reach) -> None:
-        lost = [r.parameter.name for r in wanted if r.parameter.name in set(found.unreached)]
-        if lost and self._unreached == "error":
-            raise ConflictError(
-                f"{len(lost)} of {len(wanted)} trainable parameters get no gradient: {_few(lost)}; freeze them, take "
-                f"the stop away, or give unreached='freeze'"
-            )
+        if inputs is not None or self._trainable.knows(watch.stops()):
+            watch.know()
 
 
-def _check_arguments(optimizer: object, train_cell: object, clip_norm: object, unreached: object) -> None:
+def _check_arguments(optimizer: object, train_cell: object, clip_norm: object) -> None:
     if isinstance(optimizer, nn.Cell):
         name = type(optimizer).__name__
         raise ArgumentTypeError(
-            f"optimizer is an instance of {name}, whose parameters are fixed; give a callable that makes one for each "
-            f"stage: lambda parameters: {name}(parameters, ...)"
+            f"optimizer is an instance of {name}, whose parameters are fixed; "
+            f"give a callable that makes one for each stage: lambda p: {name}(p, ...)"
         )
     if not callable(optimizer):
-        raise ArgumentTypeError(f"optimizer {optimizer!r} cannot be called; give a function (parameters) -> optimizer")
+        raise ArgumentTypeError(
+            f"optimizer {optimizer!r} cannot be called; give a function (parameters) -> optimizer"
+        )
     if train_cell is not None and (isinstance(train_cell, nn.Cell) or not callable(train_cell)):
         raise ArgumentTypeError(
-            f"train_cell {type(train_cell).__name__} is no class or function; give (network, optimizer) -> Cell"
+            f"train_cell {type(train_cell).__name__} is no class or function; "
+            "give one that takes (network, optimizer) and returns a Cell"
         )
-    if unreached not in _UNREACHED:
-        raise ArgumentError(f"unreached {unreached!r} is unknown; give one of {', '.join(map(repr, _UNREACHED))}")
     if clip_norm is None:
         return
     if isinstance(clip_norm, bool) or not isinstance(clip_norm, (int, float)):
-        raise ArgumentTypeError(f"clip_norm {clip_norm!r} is no number; give the largest norm, such as 1.0")
+        raise ArgumentTypeError(
+            f"clip_norm {clip_norm!r} is no number; give the largest norm, such as 1.0"
+        )
     if not (math.isfinite(clip_norm) and clip_norm > 0):
-        raise ArgumentError(f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0")
-
-
-def _nothing_left(
-    records: Sequence[Record], takes: Callable[[Record], bool], found: Reach | None
-) -> ArgumentError:
-    """Say of all parameters that could train why none of them does."""
-    design = [r for r in records if r.can_train]
-    claimed = [r for r in design if r.claims]
-    rules = dict.fromkeys(claim.patterns for r in claimed for claim in r.claims)
-    off = [r for r in design if not r.claims and not r.parameter.requires_grad]
-    other = [r for r in design if r.trains and not takes(r)]
-    lost = [r for r in design if r.trains and takes(r)] if found is not None else []
-    reasons = [
-        f"{len(claimed)} frozen by {'; '.join(rules)}" if claimed else "",
-        f"{len(off)} with requires_grad False" if off else "",
-        f"{len(other)} outside trainable=" if other else "",
-        f"{len(lost)} that no gradient reaches" if lost else "",
-    ]
-    return ArgumentError(
-        f"nothing is left to train of {len(design)} parameters: {', '.join(filter(None, reasons)) or 'none can train'}; "
-        f"unfreeze some"
-    )
-
-
-def _few(names: Sequence[str]) -> str:
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
+        raise ArgumentError(
+            f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0"
+        )

@@ -20,7 +20,9 @@ _META = "msgrad.meta"
 _FORMAT = 1
 
 
-def write_file(path: str | os.PathLike[str], values: Mapping[str, Tensor], meta: Mapping[str, Any]) -> None:
+def write_file(
+    path: str | os.PathLike[str], values: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
     """Write a checkpoint file that is either whole or not there: to a file beside it, then renamed.
 
     Raises:
@@ -32,7 +34,10 @@ def write_file(path: str | os.PathLike[str], values: Mapping[str, Tensor], meta:
     described = {"format": _FORMAT, "values": list(values), **meta}
     # as bytes: a string in append_dict does not survive in every format
     text = np.frombuffer(json.dumps(described).encode(), np.uint8).copy()
-    entries = [{"name": name, "data": Tensor(copy_of(value), value.dtype)} for name, value in values.items()]
+    entries = [
+        {"name": name, "data": Tensor(copy_of(value), value.dtype)}
+        for name, value in values.items()
+    ]
     entries.append({"name": _META, "data": Tensor(text)})
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -43,7 +48,9 @@ def write_file(path: str | os.PathLike[str], values: Mapping[str, Tensor], meta:
                 os.fsync(file.fileno())
             os.replace(part, target)
     except (OSError, RuntimeError, ValueError) as error:
-        raise CheckpointError(f"path {str(target)!r} cannot be written: {_first_line(error)}") from error
+        raise CheckpointError(
+            f"path {str(target)!r} cannot be written: {_first_line(error)}"
+        ) from error
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[str, Any]]:
@@ -62,7 +69,9 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[
         try:
             values = ms.load_checkpoint(str(link))
         except (OSError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(f"path {str(target)!r} is damaged or no checkpoint: {_first_line(error)}") from error
+            raise CheckpointError(
+                f"path {str(target)!r} is damaged or no checkpoint: {_first_line(error)}"
+            ) from error
     text = values.pop(_META, None)
     if text is None:
         raise CheckpointError(
@@ -71,10 +80,14 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[
         )
     meta = json.loads(text.asnumpy().tobytes().decode())
     if meta["format"] > _FORMAT:
-        raise CheckpointError(f"path {str(target)!r} was written by a later msgrad; install that one")
+        raise CheckpointError(
+            f"path {str(target)!r} was written by a later msgrad; install that one"
+        )
     lost = [name for name in meta["values"] if name not in values]
     if lost:
-        raise CheckpointError(f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first")
+        raise CheckpointError(
+            f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first"
+        )
     return values, meta
 
 

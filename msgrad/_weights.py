@@ -8,7 +8,7 @@ from mindspore import dtype as mstype
 
 
 def copy_of(weight: Tensor) -> np.ndarray:
-    """Return the values as an array of their own; bfloat16 is widened to float32, which is exact."""
+    """Return the values as an array of their own; bfloat16 is widened to float32, exactly."""
     if weight.dtype == mstype.bfloat16:
         weight = ops.cast(weight, mstype.float32)
     # On the CPU asnumpy shares memory with the weight.
@@ -18,7 +18,8 @@ def copy_of(weight: Tensor) -> np.ndarray:
 def write(parameter: Parameter, value: Tensor | np.ndarray) -> None:
     """Write values of the same shape and dtype in place; the weight stays the optimizer's.
 
-    `set_data` and `assign_value` detach a weight from the optimizer in some modes and check no shape.
+    `set_data` and `assign_value` detach a weight from the optimizer in some modes and check no
+    shape.
     """
     if not isinstance(value, Tensor):
         value = Tensor(value, parameter.dtype)
@@ -26,6 +27,10 @@ def write(parameter: Parameter, value: Tensor | np.ndarray) -> None:
 
 
 def bits(values: np.ndarray) -> np.ndarray:
-    """View the values as unsigned integers, so that -0.0 differs from 0.0 and NaN equals the same NaN."""
+    """View the values as unsigned integers: -0.0 differs from 0.0, NaN equals the same NaN."""
     values = np.ascontiguousarray(values)
-    return values.view(f"u{values.dtype.itemsize}") if values.dtype.itemsize in (1, 2, 4, 8) else values.view("u1")
+    return (
+        values.view(f"u{values.dtype.itemsize}")
+        if values.dtype.itemsize in (1, 2, 4, 8)
+        else values.view("u1")
+    )

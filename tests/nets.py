@@ -1,4 +1,4 @@
-"""Small networks that the tests share; in a file of their own, since the graph parser reads sources."""
+"""Small networks that the tests share; the graph parser reads their source."""
 
 from __future__ import annotations
 
@@ -14,7 +14,9 @@ class Masked(nn.Cell):
         super().__init__()
         self.fc = nn.Dense(4, 4)
         self.norm = nn.BatchNorm1d(4)
-        self.mask = Parameter(Tensor(np.array([1, 0, 1, 1], np.float32)), name="mask", requires_grad=False)
+        self.mask = Parameter(
+            Tensor(np.array([1, 0, 1, 1], np.float32)), name="mask", requires_grad=False
+        )
         self.count = Parameter(Tensor(np.zeros(1), ms.int32), name="count")
         self.head = nn.Dense(4, 2)
 
@@ -27,7 +29,9 @@ class Table(nn.Cell):
 
     def __init__(self, rows: int, width: int) -> None:
         super().__init__()
-        self.table = Parameter(Tensor(np.linspace(-1, 1, rows * width).reshape(rows, width), ms.float32), name="table")
+        self.table = Parameter(
+            Tensor(np.linspace(-1, 1, rows * width).reshape(rows, width), ms.float32), name="table"
+        )
 
     def construct(self, index: Tensor) -> Tensor:
         return ops.gather(self.table, index, 0)

@@ -1,4 +1,4 @@
-"""Networks with something special on the way of the gradient, each with what a gradient can get to."""
+"""Networks with something special on the way of the gradient."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ class BehindZeroBprop(nn.Cell):
 
 
 class Gated(nn.Cell):
-    """A gate that is zero now, so the layer behind it has a zero gradient now; several outputs, some not floating."""
+    """A gate that is zero now; several outputs, some not floating."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -136,7 +136,7 @@ class Recurrent(nn.Cell):
 
 
 class Branching(nn.Cell):
-    """A branch chosen by the values of the input; it counts its calls, prints, and moves statistics."""
+    """A branch chosen by the input; it counts its calls, prints, and moves statistics."""
 
     def __init__(self) -> None:
         super().__init__()
@@ -150,7 +150,7 @@ class Branching(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         ops.assign_add(self.calls, 1)
         ops.print_("seen from the graph", self.calls)
-        if x.sum() > 0:
+        if x.sum() > 0:  # noqa: SIM108 (a graph takes an if, not a conditional expression)
             y = self.a(x)
         else:
             y = self.b(x)

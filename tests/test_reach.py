@@ -25,7 +25,11 @@ from tests.reach_nets import (
 )
 
 UNREACHED = [
-    pytest.param(Plain, {"norm.moving_mean", "norm.moving_variance", "unused.weight", "unused.bias"}, id="unused"),
+    pytest.param(
+        Plain,
+        {"norm.moving_mean", "norm.moving_variance", "unused.weight", "unused.bias"},
+        id="unused",
+    ),
     pytest.param(Residual, set(), id="residual"),
     pytest.param(HandStop, {"a.weight", "a.bias"}, id="hand-written-stop"),
     pytest.param(Sign, {"a.weight", "a.bias"}, id="sign"),
@@ -49,7 +53,14 @@ def test_the_reach_is_what_the_structure_allows(make: type[nn.Cell], cut: set[st
 def test_the_names_come_in_network_order_whatever_the_flags():
     net = Plain()
     mg.freeze(net, "a", "b.bias")
-    assert mg.reach(net, batch()) == ["a.weight", "a.bias", "norm.gamma", "norm.beta", "b.weight", "b.bias"]
+    assert mg.reach(net, batch()) == [
+        "a.weight",
+        "a.bias",
+        "norm.gamma",
+        "norm.beta",
+        "b.weight",
+        "b.bias",
+    ]
 
 
 def test_a_stop_on_one_branch_leaves_the_skip_path():
@@ -66,7 +77,11 @@ def test_the_reach_agrees_with_real_gradients_of_plain_mindspore():
     weights = net.trainable_params()
     gradients = ops.GradOperation(get_by_list=True)(net, weights)(batch())
     moved = [p.name for p, g in zip(weights, gradients, strict=True) if np.any(g.asnumpy() != 0)]
-    assert mg.reach(net, batch()) == moved == ["branch.weight", "branch.bias", "head.weight", "head.bias"]
+    assert (
+        mg.reach(net, batch())
+        == moved
+        == ["branch.weight", "branch.bias", "head.weight", "head.bias"]
+    )
 
 
 def test_a_tied_weight_is_reached_by_either_use():

@@ -1,4 +1,4 @@
-"""Saving a step and going on: a resumed run equals an uninterrupted one, and a bad file changes nothing."""
+"""Saving a step and going on: a resumed run equals one that was never interrupted."""
 
 from __future__ import annotations
 
@@ -23,9 +23,13 @@ Y = Tensor(rng.standard_normal((4, 2)).astype(np.float32))
 
 def make_net() -> nn.SequentialCell:
     weights = np.random.default_rng(1)
-    net = nn.SequentialCell(nn.Dense(4, 6), nn.BatchNorm1d(6), nn.Dense(6, 6), nn.Tanh(), nn.Dense(6, 2))
+    net = nn.SequentialCell(
+        nn.Dense(4, 6), nn.BatchNorm1d(6), nn.Dense(6, 6), nn.Tanh(), nn.Dense(6, 2)
+    )
     for parameter in net.trainable_params():
-        parameter.set_data(Tensor(weights.standard_normal(parameter.shape).astype(np.float32) * 0.5))
+        parameter.set_data(
+            Tensor(weights.standard_normal(parameter.shape).astype(np.float32) * 0.5)
+        )
     return net
 
 
@@ -69,7 +73,9 @@ CUTS = [pytest.param(2, id="before-the-unfreeze"), pytest.param(5, id="after-the
 
 
 @pytest.fixture(scope="module")
-def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[list[float], dict, Path]]:
+def whole(
+    tmp_path_factory: pytest.TempPathFactory,
+) -> Callable[..., tuple[list[float], dict, Path]]:
     """Run six steps once for each optimizer and mode, and save on the way."""
     folder = tmp_path_factory.mktemp("whole")
 
@@ -87,7 +93,9 @@ def whole(tmp_path_factory: pytest.TempPathFactory) -> Callable[..., tuple[list[
 
 @pytest.mark.parametrize("cut", CUTS)
 @pytest.mark.parametrize("optimizer", OPTIMIZERS)
-def test_a_resumed_run_equals_an_uninterrupted_one(optimizer: Callable, cut: int, mode: str, whole: Callable):
+def test_a_resumed_run_equals_an_uninterrupted_one(
+    optimizer: Callable, cut: int, mode: str, whole: Callable
+):
     losses, weights, files = whole(optimizer, mode)
     resumed = Run(optimizer)
     for parameter in resumed.net.get_parameters():
@@ -97,7 +105,9 @@ def test_a_resumed_run_equals_an_uninterrupted_one(optimizer: Callable, cut: int
     # the first launches of a graph differ in their last bits on the CPU (docs/mindspore_facts.md)
     np.testing.assert_allclose(resumed.go(cut, 6), losses[cut:], rtol=2e-6)
     for name, value in weights.items():
-        np.testing.assert_allclose(resumed.weights()[name], value, rtol=1e-5, atol=1e-6, err_msg=name)
+        np.testing.assert_allclose(
+            resumed.weights()[name], value, rtol=1e-5, atol=1e-6, err_msg=name
+        )
     assert resumed.step.position == (6, 0)
 
 
@@ -197,9 +207,13 @@ def foreign(path: Path) -> None:
 
 
 BAD_FILES = [
-    pytest.param(spoil_nothing, r"'a\.msgrad' is no file; give what TrainStep\.save wrote", id="missing"),
+    pytest.param(
+        spoil_nothing, r"'a\.msgrad' is no file; give what TrainStep\.save wrote", id="missing"
+    ),
     pytest.param(truncate, r"'a\.msgrad' is (damaged|a checkpoint that)", id="truncated"),
-    pytest.param(foreign, r"is a checkpoint that TrainStep\.save did not write; load it with", id="foreign"),
+    pytest.param(
+        foreign, r"is a checkpoint that TrainStep\.save did not write; load it with", id="foreign"
+    ),
 ]
 
 
@@ -243,24 +257,28 @@ def test_an_active_dropout_is_named_once_when_saving(caplog: pytest.LogCaptureFi
     step.save("a.msgrad")
     step.save("a.msgrad")
     assert [r.message for r in caplog.records if "dropout" in r.message] == [
-        "dropout is active in _backbone.drop, and MindSpore keeps its stream hidden: a resumed run draws other dropout "
-        "masks"
+        "dropout is active in _backbone.drop, and MindSpore keeps its stream hidden: "
+        "a resumed run draws other dropout masks"
     ]
 
 
-def test_an_active_dropout_is_named_where_a_new_stage_repeats_its_masks(caplog: pytest.LogCaptureFixture):
+def test_an_active_dropout_is_named_where_a_new_stage_repeats_its_masks(
+    caplog: pytest.LogCaptureFixture,
+):
     net = Dropping(0.5)
     step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss()).set_train()
     step(X, Y)
     assert not caplog.records
     mg.freeze(net, "b")
     step(X, Y)
-    assert ["draws the masks of the first steps again" in r.message for r in caplog.records] == [True]
+    assert ["begins with the same masks again" in r.message for r in caplog.records] == [True]
 
 
 @pytest.mark.parametrize("frozen", [True, False], ids=["held", "rate-0"])
 def test_a_dropout_that_drops_nothing_is_not_named(frozen: bool, caplog: pytest.LogCaptureFixture):
-    net = nn.SequentialCell(nn.SequentialCell(nn.Dense(4, 4), nn.Dropout(p=0.5 if frozen else 0.0)), nn.Dense(4, 2))
+    net = nn.SequentialCell(
+        nn.SequentialCell(nn.Dense(4, 4), nn.Dropout(p=0.5 if frozen else 0.0)), nn.Dense(4, 2)
+    )
     if frozen:
         mg.freeze(net, "0")
     step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss()).set_train()

@@ -1,0 +1,98 @@
+"""What a step trains: what may move, is taken by the step, and gets a gradient."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Hashable, Sequence
+
+from mindspore import Parameter, nn
+
+from msgrad._claims import Record
+from msgrad._errors import ArgumentError, ConflictError
+from msgrad._reach import Reach, find_reach
+from msgrad._select import Pattern, select
+
+logger = logging.getLogger("msgrad")
+_UNREACHED = ("freeze", "error", "allow")
+
+
+class Trainable:
+    """Decides for one step; the reach is found once for each set of stops and kept."""
+
+    def __init__(self, network: nn.Cell, only: Pattern | None, unreached: str) -> None:
+        if unreached not in _UNREACHED:
+            known = ", ".join(map(repr, _UNREACHED))
+            raise ArgumentError(f"unreached {unreached!r} is unknown; give one of {known}")
+        self._network = network
+        self._only = None if only is None else {id(p) for p in select(network, only)}
+        self._unreached = unreached
+        self._reaches: dict[Hashable, Reach] = {}
+
+    def knows(self, stops: Hashable) -> bool:
+        """Say whether the reach with these stops is known, or not asked for."""
+        return self._unreached == "allow" or stops in self._reaches
+
+    def of(
+        self, records: Sequence[Record], stops: Hashable, inputs: Sequence[object] | None
+    ) -> list[Parameter]:
+        """List what is to be trained, in network order.
+
+        Raises:
+            ArgumentError: Nothing is.
+            ConflictError: A trainable weight gets no gradient, and that is to be an error.
+        """
+        wanted = [r for r in records if r.trains and self._takes(r)]
+        if inputs is not None and wanted and not self.knows(stops):
+            found = find_reach(self._network, inputs)
+            self._tell(found, {r.parameter.name for r in wanted})
+            self._reaches[stops] = found
+        known = self._reaches.get(stops)
+        lost = set(known.unreached) if known is not None else set()
+        left = [r.parameter for r in wanted if r.parameter.name not in lost]
+        if len(left) < len(wanted) and self._unreached == "error":
+            names = [r.parameter.name for r in wanted if r.parameter.name in lost]
+            raise ConflictError(
+                f"{len(names)} of {len(wanted)} trainable parameters get no gradient: "
+                f"{few(names)}; freeze them, take the stop away, or give unreached='freeze'"
+            )
+        if not left:
+            raise self._nothing_left(records, len(wanted))
+        return left
+
+    def _takes(self, record: Record) -> bool:
+        return self._only is None or id(record.parameter) in self._only
+
+    def _tell(self, found: Reach, wanted: set[str]) -> None:
+        lost = [name for name in found.unreached if name in wanted]
+        if lost and self._unreached == "freeze":
+            logger.warning(
+                "no gradient reaches %d parameters, they leave the optimizer and stay: %s",
+                len(lost),
+                few(lost),
+            )
+        unseen = [name for name in found.unseen if name in wanted]
+        if unseen:
+            logger.warning("no gradient was seen at %s; they stay in the optimizer", few(unseen))
+
+    def _nothing_left(self, records: Sequence[Record], unreached: int) -> ArgumentError:
+        """Say of all parameters that could train why none of them does."""
+        design = [r for r in records if r.can_train]
+        claimed = [r for r in design if r.claims]
+        rules = dict.fromkeys(claim.patterns for r in claimed for claim in r.claims)
+        off = [r for r in design if not r.claims and not r.parameter.requires_grad]
+        other = [r for r in design if r.trains and not self._takes(r)]
+        reasons = [
+            f"{len(claimed)} frozen by {'; '.join(rules)}" if claimed else "",
+            f"{len(off)} with requires_grad False" if off else "",
+            f"{len(other)} outside trainable=" if other else "",
+            f"{unreached} that no gradient reaches" if unreached else "",
+        ]
+        why = ", ".join(filter(None, reasons)) or "the network has none that can train"
+        return ArgumentError(
+            f"nothing is left to train of {len(design)} parameters: {why}; unfreeze some"
+        )
+
+
+def few(names: Sequence[str]) -> str:
+    """Write the first names of a list, and how many more there are."""
+    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
