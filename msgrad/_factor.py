@@ -15,6 +15,7 @@ class Factor(nn.Cell):
     """Multiplies the gradient of what passes, by a number that can change without compiling.
 
     Args:
+        owner: The wrapper that it works for.
         factor: The number; it is rounded to ``dtype``, and to the type of each gradient.
         dtype: Type to keep it in.
 
@@ -25,15 +26,17 @@ class Factor(nn.Cell):
         Tensor: ``x``, the same bits.
 
     Examples:
-        >>> half = Factor(0.5, ms.float32)
+        >>> half = Factor(nn.ReLU(), 0.5, ms.float32)
         >>> print(ms.grad(half)(Tensor([3.0])))
         [0.5]
     """
 
     _value: Parameter
 
-    def __init__(self, factor: float, dtype: Any) -> None:
+    def __init__(self, owner: nn.Cell, factor: float, dtype: Any) -> None:
         super().__init__(auto_prefix=False)
+        # Past the cells, which would be a circle.
+        object.__setattr__(self, "_owner", owner)
         hide(self, "_value", factor, dtype)
         self._by_bprop = _ByBprop()
         self._bind()
@@ -57,14 +60,17 @@ class Factor(nn.Cell):
 
     def __getattr__(self, name: str) -> Any:
         # Not a property, which a graph would parse: this runs in Python whenever one is compiled.
-        if name == "_in_jit":
-            # In PYNATIVE_MODE a graph is a piece of a program (`ms.jit`), and MindSpore finds no
-            # parameter that only the gradient of the piece reads; the price is that any `bprop` in
-            # such a piece has a wrong second order. `ms.export`, which sets STRICT, refuses a
-            # parameter that the forward graph reads.
-            strict = ms.get_context("jit_syntax_level") == ms.STRICT
-            return ms.get_context("mode") == ms.PYNATIVE_MODE and not strict
+        if name == "_needs_bprop":
+            return self._among_others() and ms.get_context("jit_syntax_level") != ms.STRICT
         return super().__getattr__(name)
+
+    def _among_others(self) -> bool:
+        # In PYNATIVE_MODE a graph is a piece of a program (`ms.jit`), in which MindSpore finds no
+        # parameter that only the gradient reads; on 2.7 it finds none under `recompute` either. So
+        # the forward graph reads it, at a price: no second order. Not for `ms.export`, which sets
+        # STRICT: it refuses a parameter that is none of the network's.
+        in_jit = ms.get_context("mode") == ms.PYNATIVE_MODE
+        return in_jit or self._owner._has_config_recompute
 
     # What Python calls; a graph reads `construct`.
     def __call__(self, x: Tensor) -> Tensor:
@@ -74,7 +80,7 @@ class Factor(nn.Cell):
     def construct(self, x: Tensor) -> Tensor:
         """Return the tensor as it is."""
         # In a graph a `bprop` with this number has no second order, and a hook has a wrong one.
-        return self._by_bprop(x, self._value) if self._in_jit else self._by_operator(x)
+        return self._by_bprop(x, self._value) if self._needs_bprop else self._by_operator(x)
 
     def _multiplied(self, gradient: Tensor) -> Tensor:
         return gradient * ops.cast(self._value, gradient.dtype)

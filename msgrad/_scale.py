@@ -29,8 +29,8 @@ class _MultiplyGradient(GradientWrapper):
         super().__init__(cell, at)
         # Not children: they follow no flag of precision, and are in no walk over the cells. The
         # wider one is for float64 alone, which not every device knows.
-        object.__setattr__(self, "_factor", Factor(factor, mstype.float32))
-        object.__setattr__(self, "_factor64", Factor(factor, mstype.float64))
+        object.__setattr__(self, "_factor", Factor(self, factor, mstype.float32))
+        object.__setattr__(self, "_factor64", Factor(self, factor, mstype.float64))
 
     def _set_factor(self, factor: float) -> None:
         self._factor.factor = factor
@@ -51,8 +51,9 @@ class ScaleGradient(_MultiplyGradient):
     ``at="input"`` only what flows on upstream. Under an optimizer that normalises gradients (Adam)
     a scaled gradient of a weight makes nearly the same step: give the weight a rate of its own.
 
-    Second derivatives are right, except those of an ``ms.jit`` function in PYNATIVE_MODE, where
-    MindSpore forgets every gradient that was not derived by itself.
+    Second derivatives are right, with two exceptions: of an ``ms.jit`` function in PYNATIVE_MODE
+    they are wrong, since MindSpore forgets there every gradient that it did not derive itself; of
+    a recomputed cell in GRAPH_MODE they do not compile.
 
     Args:
         cell: The cell to wrap.

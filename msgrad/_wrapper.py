@@ -101,6 +101,7 @@ class CellWrapper(nn.Cell):
         # `get_buffer` reads this attribute of the last cell on the path.
         self.__dict__["_buffers"] = cell._buffers
         self._get_attr_from_cell(cell)
+        self._has_config_recompute = cell._has_config_recompute
         self.add_flags(training=cell.training)
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
@@ -168,7 +169,12 @@ class CellWrapper(nn.Cell):
             if key[len(prefix) :].split(".", 1)[0] not in own:
                 state_dict[f"{prefix}cell.{key[len(prefix) :]}"] = state_dict.pop(key)
         self.__dict__["_loading"] = (prefix, args[-1])
-        super()._load_from_state_dict(state_dict, prefix, *args)
+        # The buffers are the wrapped cell's to load.
+        self.__dict__["_buffers"] = {}
+        try:
+            super()._load_from_state_dict(state_dict, prefix, *args)
+        finally:
+            self.__dict__["_buffers"] = self.cell._buffers
 
     @property
     def _load_state_dict_post_hooks(self) -> dict[int, Callable[..., None]]:
@@ -190,7 +196,7 @@ class CellWrapper(nn.Cell):
         if not self._is_own(name):
             setattr(self.cell, name, value)
             return
-        if isinstance(value, (Parameter, nn.Cell)):
+        if isinstance(value, (Parameter, nn.Cell)) and "_sealed" not in self.__dict__:
             self._check_free(name)
         super().__setattr__(name, value)
         if name == "training":
