@@ -115,6 +115,13 @@ class OwnBprop(nn.Cell):
         return (dout * 42,)
 
 
+class Mixed(nn.Cell):
+    """Returns what floats, integers and booleans."""
+
+    def construct(self, x: Tensor, index: Tensor) -> tuple:
+        return x, index, index > 1
+
+
 class Around(nn.Cell):
     """One cell, so that it has a path."""
 
@@ -233,6 +240,20 @@ class Clashing(mg.CellWrapper):
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__(cell)
         self.weight = Parameter(Tensor([1.0], ms.float32), name="weight")
+
+
+def cells_of(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
+    """Every entry of every `_cells`, and what `SequentialCell` runs, by identity."""
+    entries = []
+    for path, cell in net.cells_and_names():
+        entries += [(f"{path}.{key}", child) for key, child in cell._cells.items()]
+        entries += [(f"{path}.cell_list", child) for child in getattr(cell, "cell_list", [])]
+    return entries
+
+
+def three() -> nn.SequentialCell:
+    """Two layers with weights, and one without between them."""
+    return nn.SequentialCell(dense(2, 2), nn.ReLU(), dense(2, 2))
 
 
 def bits_of(value: Tensor) -> list[int]:
