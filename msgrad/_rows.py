@@ -1,0 +1,110 @@
+"""What an audit found, as data: a row for each parameter and buffer, findings about the whole."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Protocol
+
+# From the worst to what is as it should be; problems are told in this order.
+VERDICTS = ("not finite", "leaks", "stale", "unreached", "dead", "zero", "still", "trained", "held")
+GOOD = frozenset({"trained", "held"})
+
+
+@dataclass(frozen=True)
+class AuditRow:
+    """What happened to one parameter or buffer, and why.
+
+    Attributes:
+        name: Its name.
+        shape: Its shape.
+        dtype: Its type, such as "float32".
+        rule: What decides whether it may move: a freeze with its patterns, "hold", "trainable=",
+            "unreached", "requires_grad", "statistic", "buffer", or "" where nothing speaks against
+            it.
+        requires_grad: The flag; False for a buffer.
+        in_optimizer: Whether the optimizer holds this very parameter.
+        lr: Learning rate of its group at the first step; None where no optimizer holds it.
+        weight_decay: Weight decay of its group, likewise.
+        gradient: Euclidean norm of its gradient on the batch, at the weights as they were; 0.0
+            where there is a path and the gradient is zero, NaN or infinite where an element is,
+            None where there is no path or it was not asked for.
+        max_change: Largest absolute change of an element over the steps.
+        l2: Euclidean norm of the change.
+        bits_changed: Number of elements whose bits differ.
+        state_changed: Whether optimizer state of this parameter moved; None where it has none.
+        verdict: One of `VERDICTS`.
+        reason: Why, in one sentence.
+    """
+
+    name: str
+    shape: tuple[int, ...]
+    dtype: str
+    rule: str
+    requires_grad: bool
+    in_optimizer: bool
+    lr: float | None
+    weight_decay: float | None
+    gradient: float | None
+    max_change: float
+    l2: float
+    bits_changed: int
+    state_changed: bool | None
+    verdict: str
+    reason: str
+
+    @property
+    def ok(self) -> bool:
+        """Whether it did what it is meant to do."""
+        return self.verdict in GOOD
+
+
+@dataclass(frozen=True)
+class Finding:
+    """Something about the whole network or step.
+
+    Attributes:
+        kind: A short name, such as "nothing moved".
+        message: One sentence.
+        names: The parameters or cells that it is about.
+        problem: Whether it is a fault; otherwise it is worth knowing, and no more.
+    """
+
+    kind: str
+    message: str
+    names: tuple[str, ...] = ()
+    problem: bool = True
+
+
+class Audited(Protocol):
+    """What reports read of an audit; they stand above it in the stack of modules."""
+
+    @property
+    def rows(self) -> tuple[AuditRow, ...]:
+        """One per parameter and buffer, in network order."""
+        ...
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """About the whole."""
+        ...
+
+    @property
+    def problems(self) -> list[str]:
+        """One line each, the worst first."""
+        ...
+
+    @property
+    def steps(self) -> int:
+        """The number of steps that were run."""
+        ...
+
+    @property
+    def ok(self) -> bool:
+        """Whether there is no problem."""
+        ...
+
+    @property
+    def counts(self) -> Mapping[str, int]:
+        """How many rows have each verdict, in the order of `VERDICTS`."""
+        ...
