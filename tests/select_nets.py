@@ -75,6 +75,14 @@ class Gained(mg.CellWrapper):
         self.adapter = nn.Dense(2, 2)
 
 
+class Biased(mg.CellWrapper):
+    """A wrapper with one parameter of its own."""
+
+    def __init__(self, cell: nn.Cell) -> None:
+        super().__init__(cell)
+        self.shift = weight("shift")
+
+
 def branchy_wrapped() -> nn.Cell:
     net = Branchy()
     mg.wrap(net, "stem", "blocks.1.0", wrapper=mg.CellWrapper)

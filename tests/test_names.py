@@ -16,7 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import msgrad as mg
-from msgrad._names import nearest, select_names
+from msgrad._names import Names, nearest, select_names
 from msgrad._pattern import parse
 
 LAYERS = [
@@ -396,6 +396,32 @@ def test_what_is_missing_may_be_allowed():
     assert select_names(NAMES, "conv1", "nothing", "!q_proj", "!nix", missing_ok=True) == [
         "conv1.weight"
     ]
+
+
+@pytest.mark.parametrize(
+    ("word", "expected"),
+    [
+        pytest.param("fc", "Encoder.Blocks.FC", id="without-the-path-in-another-case"),
+        pytest.param("tern", "decoder.pattern_memory.scale", id="a-short-part-of-a-long-name"),
+        pytest.param("sclae", "decoder.pattern_memory.scale", id="the-last-segment-misspelt"),
+        pytest.param("x", None, id="nothing-alike"),
+    ],
+)
+def test_a_name_is_near_in_more_ways_than_by_its_letters(word, expected):
+    names = ["Encoder.Blocks.FC", "decoder.pattern_memory.scale"]
+    assert nearest(word, names) == ([expected] if expected else [])
+
+
+@pytest.mark.parametrize(
+    "items",
+    [
+        pytest.param([["a"], ["a.b"], ["a.b.c"], ["d"]], id="cells-before-what-is-inside"),
+        pytest.param([["a.b.c"], ["a.b"], ["a"], ["d"]], id="cells-behind-what-is-inside"),
+        pytest.param([["a.b.c", "d"], ["a.b.c"], ["d", "a"]], id="names-of-several-things"),
+    ],
+)
+def test_every_path_is_there_once_each_cell_before_what_is_inside(items):
+    assert list(Names(items).paths()) == ["", "a", "a.b", "a.b.c", "d"]
 
 
 def test_equally_near_names_come_in_the_order_of_the_network():

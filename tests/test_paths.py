@@ -9,7 +9,9 @@ import msgrad as mg
 from msgrad._paths import cell_paths, paths_of, places
 from tests.nets import Tied
 from tests.select_nets import (
+    Biased,
     Branchy,
+    Gained,
     Twice,
     branchy_wrapped,
     by_identity,
@@ -64,6 +66,30 @@ def test_a_shared_cell_is_listed_at_each_of_its_places():
     net = Twice()
     assert [path for path, cell in cell_paths(net) if cell is net.again] == ["outer.0", "again"]
     assert paths_of(net)[net.again[0].weight] == ["outer.0.0.weight", "again.0.weight"]
+
+
+def test_wrapping_leaves_every_place_and_every_path_as_it_was():
+    net, wrapped = Branchy(), branchy_wrapped()
+    assert [path for path, *_ in places(wrapped)] == [path for path, *_ in places(net)]
+    assert [path for path, _ in cell_paths(wrapped)] == [path for path, _ in cell_paths(net)]
+    assert [type(place.owner) for place in places(wrapped)] == [type(p.owner) for p in places(net)]
+
+
+def test_what_two_wrappers_add_stands_behind_what_they_wrap_the_inner_one_first():
+    net = nn.SequentialCell(nn.Dense(2, 2), nn.Dense(2, 2))
+    mg.wrap(net, "0", wrapper=Gained)
+    mg.wrap(net, "0", wrapper=Biased)
+    assert [path for path, *_ in places(net)] == [
+        "0.weight",
+        "0.bias",
+        "0.gain",
+        "0.adapter.weight",
+        "0.adapter.bias",
+        "0.shift",
+        "1.weight",
+        "1.bias",
+    ]
+    assert [path for path, _ in cell_paths(net)] == ["", "0", "0.adapter", "1"]
 
 
 def test_a_network_deeper_than_the_recursion_limit_is_walked():

@@ -262,6 +262,7 @@ def test_a_list_of_patterns_of_any_kind_is_read_from_left_to_right(made):
             [], ["heads.digits.weight", "heads.digits.bias", "heads.colour.weight"], id="nothing"
         ),
         pytest.param(nn.Dense, [], id="a-class-that-leaves-nothing"),
+        pytest.param(["*", "!stem"], [], id="a-list-with-!-for-what-is-not-chosen"),
     ],
 )
 def test_exclude_takes_away_by_patterns_of_any_kind(exclude, expected):
