@@ -17,7 +17,7 @@ from msgrad._rules import HOW_TO_WRITE, Rule
 from msgrad._select import Pattern
 from msgrad._trial import check_shape, keep_states, put_back, try_rules
 from msgrad._weights import bits, copy_of, write
-from msgrad._work import Work, check_frozen, names_of, pieces, plan_works
+from msgrad._work import Work, batches, check_frozen, names_of, plan_works
 
 When = Literal["before_forward", "after_gradient", "after_step"]
 WHEN = ("before_forward", "after_gradient", "after_step")
@@ -195,7 +195,7 @@ class WeightUpdates(nn.Cell):
 
 
 def _passes(kind: type[Group], works: Sequence[Work], step: Tensor) -> list[Pass]:
-    return [Pass(kind, [piece], step) for piece in pieces(works, _AT_ONCE)]
+    return [Pass(kind, batch, step) for batch in batches(works, _AT_ONCE)]
 
 
 def _run_all(passes: Sequence[Pass]) -> list[Tensor]:

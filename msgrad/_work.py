@@ -131,8 +131,18 @@ def names_of(net: nn.Cell, works: Sequence[Work]) -> list[str]:
     return [str(record.parameter.name) for key, record in see(net).items() if key in changed]
 
 
-def pieces(works: Sequence[Work], most: int) -> Iterator[Work]:
-    """Cut the works into works of at most so many weights each."""
+def batches(works: Sequence[Work], most: int) -> Iterator[list[Work]]:
+    """Cut and gather the works into lists of at most so many weights in all."""
+    batch, room = [], most
     for work in works:
-        for start in range(0, len(work.weights), most):
-            yield work.at(range(start, min(start + most, len(work.weights))))
+        start, count = 0, len(work.weights)
+        while start < count:
+            stop = min(start + room, count)
+            batch.append(work.at(range(start, stop)))
+            room -= stop - start
+            start = stop
+            if room == 0:
+                yield batch
+                batch, room = [], most
+    if batch:
+        yield batch
