@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from abc import ABC, abstractmethod
+from collections.abc import Callable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from mindspore import Parameter, nn
@@ -15,7 +16,7 @@ from msgrad._pattern import NamePattern, parse
 Thing = TypeVar("Thing", Parameter, nn.Cell)
 
 
-class Matcher(Generic[Thing]):
+class Matcher(ABC, Generic[Thing]):
     """What patterns reach among the things of one network; subclasses know the kinds of pattern."""
 
     def __init__(self, net: nn.Cell, things: list[Thing], names: Names) -> None:
@@ -27,41 +28,33 @@ class Matcher(Generic[Thing]):
         """Return a string as a parsed pattern, everything else as it is."""
         return parse(pattern, self.names) if isinstance(pattern, str) else pattern
 
+    @abstractmethod
     def found(self, pattern: Any) -> set[int]:
         """Return the positions of the things that one parsed pattern reaches."""
-        raise NotImplementedError
 
+    @abstractmethod
     def no_match(self, pattern: Any) -> NoMatchError:
         """Return the error for a pattern that reaches nothing."""
-        raise NotImplementedError
 
-    def matches(self, patterns: Iterable[object], *, missing_ok: bool) -> list[Match]:
-        """Return what each pattern reaches, lists spliced in.
+    def matches(self, patterns: object, *, missing_ok: bool) -> list[Match]:
+        """Return what each pattern of a list reaches, the lists in it spliced in.
 
         Raises:
+            ArgumentError: There is no pattern.
             NoMatchError: A pattern reaches nothing and `missing_ok` is false.
         """
-        matches = []
         # All are parsed before any is matched, so that a malformed one is reported first.
-        for pattern in [self.parse(pattern) for pattern in leaves(list(patterns))]:
+        parsed = [self.parse(pattern) for pattern in leaves(patterns)]
+        if not parsed:
+            raise ArgumentError(NO_PATTERNS)
+        matches = []
+        for pattern in parsed:
             found = self.found(pattern)
             if not found and not missing_ok:
                 raise self.no_match(pattern)
             negated = isinstance(pattern, NamePattern) and pattern.negated
             matches.append(Match(pattern, negated, found))
         return matches
-
-    def chosen(self, patterns: Iterable[object], *, missing_ok: bool) -> set[int]:
-        """Return the things that a list of patterns chooses.
-
-        Raises:
-            ArgumentError: There is no pattern.
-            NoMatchError: A pattern reaches nothing, or takes nothing away.
-        """
-        matches = self.matches(patterns, missing_ok=missing_ok)
-        if not matches:
-            raise ArgumentError(NO_PATTERNS)
-        return last_wins(matches, self.names.count, missing_ok=missing_ok)
 
     def those(self, wanted: Callable[[Thing], object]) -> set[int]:
         """Return the positions of the things for which a test is true."""
@@ -105,6 +98,11 @@ class ParameterMatcher(Matcher[Parameter]):
         super().__init__(net, list(paths), names)
 
     def found(self, pattern: Any) -> set[int]:
+        """Return the positions of the parameters that one pattern reaches.
+
+        Raises:
+            ArgumentTypeError: It is of no kind that parameters are chosen by.
+        """
         if isinstance(pattern, NamePattern):
             return self.names.found(pattern)
         if isinstance(pattern, Parameter):
@@ -122,6 +120,7 @@ class ParameterMatcher(Matcher[Parameter]):
         )
 
     def no_match(self, pattern: Any) -> NoMatchError:
+        """Return the error that says what there is instead."""
         if isinstance(pattern, NamePattern):
             return self.names.no_match(pattern)
         remedy = "give a name, or missing_ok=True"
@@ -145,6 +144,11 @@ class CellMatcher(Matcher[nn.Cell]):
         super().__init__(net, list(paths), Names(self.paths, "cells"))
 
     def parse(self, pattern: object) -> object:
+        """Return a string as a parsed pattern, everything else as it is.
+
+        Raises:
+            ArgumentError: It stands for the network itself, or is malformed.
+        """
         if pattern is self.net or (isinstance(pattern, str) and not pattern):
             raise ArgumentError(
                 f"pattern {show(pattern)} is the network itself, which has no place to stand in; "
@@ -153,6 +157,11 @@ class CellMatcher(Matcher[nn.Cell]):
         return super().parse(pattern)
 
     def found(self, pattern: Any) -> set[int]:
+        """Return the positions of the cells that one pattern reaches.
+
+        Raises:
+            ArgumentTypeError: It is of no kind that cells are chosen by.
+        """
         if isinstance(pattern, NamePattern):
             # What is chosen is the cell at that path; what is taken away is all inside it as well.
             return self.names.found(pattern, whole=not pattern.negated)
@@ -172,6 +181,7 @@ class CellMatcher(Matcher[nn.Cell]):
         )
 
     def no_match(self, pattern: Any) -> NoMatchError:
+        """Return the error that says what there is instead."""
         if isinstance(pattern, NamePattern):
             where = places(self.net)
             index = Names([place.path, place.parameter.name] for place in where)
@@ -191,13 +201,12 @@ class CellMatcher(Matcher[nn.Cell]):
             item for item in chosen if any(not _outer(path, around) for path in self.paths[item])
         }
 
-    def check_outside(self, patterns: Iterable[object]) -> None:
+    def check_outside(self, matches: Sequence[Match]) -> None:
         """Refuse a `!` for a cell that stays inside a chosen one: it would change nothing there.
 
         Raises:
             NoMatchError: There is such a pattern.
         """
-        matches = self.matches(patterns, missing_ok=True)
         chosen = last_wins(matches, self.names.count, missing_ok=True)
         around = {path for item in self.outermost(chosen) for path in self.paths[item]}
         for pattern, negated, found in matches:

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias, overload
 from mindspore import Parameter, nn
 
 from msgrad._errors import ArgumentError, NoMatchError
-from msgrad._matcher import CellMatcher, ParameterMatcher, show
+from msgrad._matcher import CellMatcher, ParameterMatcher, leaves, show
 from msgrad._names import Match, last_wins
 
 Pattern: TypeAlias = (
@@ -118,11 +118,14 @@ def select(
         ['0.weight', '2.weight']
     """
     matcher = ParameterMatcher(net)
-    chosen = matcher.chosen(patterns, missing_ok=missing_ok)
-    taken = matcher.matches([exclude], missing_ok=missing_ok)
-    if not missing_ok:
-        _check_taken(taken, chosen)
-    chosen -= last_wins(taken, matcher.names.count, missing_ok=missing_ok)
+    count = matcher.names.count
+    matches = matcher.matches(patterns, missing_ok=missing_ok)
+    chosen = last_wins(matches, count, missing_ok=missing_ok)
+    if list(leaves(exclude)):
+        taken = matcher.matches(exclude, missing_ok=missing_ok)
+        if not missing_ok:
+            _check_taken(taken, chosen)
+        chosen -= last_wins(taken, count, missing_ok=missing_ok)
     return Selection([matcher.things[item] for item in sorted(chosen)])
 
 
@@ -157,9 +160,10 @@ def select_cells(
         ['0', '2']
     """
     matcher = CellMatcher(net)
+    matches = matcher.matches(patterns, missing_ok=missing_ok)
     if not nested and not missing_ok:
-        matcher.check_outside(patterns)
-    chosen = matcher.chosen(patterns, missing_ok=missing_ok)
+        matcher.check_outside(matches)
+    chosen = last_wins(matches, matcher.names.count, missing_ok=missing_ok)
     if not nested:
         chosen = matcher.outermost(chosen)
     wanted = {id(matcher.things[item]) for item in chosen}

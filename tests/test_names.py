@@ -408,7 +408,7 @@ def test_what_is_missing_may_be_allowed():
     ],
 )
 def test_a_name_is_near_in_more_ways_than_by_its_letters(word, expected):
-    names = ["Encoder.Blocks.FC", "decoder.pattern_memory.scale"]
+    names = ["fcx", "Encoder.Blocks.FC", "decoder.pattern_memory.scale"]
     assert nearest(word, names) == ([expected] if expected else [])
 
 

@@ -76,6 +76,18 @@ def test_cells_chosen_are_those_mindspore_has_at_these_paths(patterns, outermost
     assert all(there[path] is cell for path, cell in select_cells(net, *patterns))
 
 
+def test_a_callable_gets_each_path_and_cell_once_and_never_the_network():
+    net, seen = Twice(), []
+
+    def second(path: str, cell: nn.Cell) -> bool:
+        seen.append((path, cell))
+        return path == "again"
+
+    assert paths(select_cells(net, second)) == ["outer.0", "again"]
+    inside = ["outer.0", "outer.0.0", "outer.0.1", "outer.1"]
+    assert paths(seen) == ["outer", *inside, "again", "again.0", "again.1"]
+
+
 def test_a_cell_chooses_itself():
     net = Branchy()
     assert select_cells(net, net.stem[1]) == [("stem.1", net.stem[1])]
