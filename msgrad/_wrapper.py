@@ -42,7 +42,9 @@ class CellWrapper(nn.Cell):
     Only `construct` is wrapped: a parent that reads the cell's weight, calls another of its
     methods, or keeps a reference of its own, goes past the wrapper. `isinstance` sees the
     wrapper. Methods of `nn.Cell` itself are the wrapper's, even where the wrapped class
-    overrides them (`set_train` reaches both), and so is everything with a leading underscore.
+    overrides them: `set_train` reaches both, `cells()` lists the wrapped cell. So is everything
+    with a leading underscore. In a compiled function ``ms.grad(wrapper)`` does not compile, as
+    for every cell that takes ``**kwargs``: differentiate a function that calls it.
 
     Args:
         cell: The cell to wrap; it is not changed.
@@ -107,10 +109,6 @@ class CellWrapper(nn.Cell):
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped cell."""
         return self.cell(*args, **kwargs)
-
-    def extend_repr(self) -> str:
-        """Return what `repr` shows of the wrapper's own settings."""
-        return ""
 
     def set_train(self, mode: bool = True) -> nn.Cell:
         """Set the mode of the wrapper and of the wrapped cell, by the latter's own method."""
