@@ -52,7 +52,7 @@ def test_what_was_compiled_before_is_neither_used_nor_lost():
 
 def test_the_mode_is_restored_where_the_cell_does_not_compile():
     ms.set_context(mode=ms.PYNATIVE_MODE)
-    with pytest.raises((ValueError, RuntimeError), match="(?i)matmul"):
+    with pytest.raises((ValueError, RuntimeError), match=r"(?i)matmul"):
         compiled_graph(Helper(), Tensor(np.ones((3, 3), np.float32)))
     assert ms.get_context("mode") == ms.PYNATIVE_MODE
 
