@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection
+from collections.abc import Collection, Sequence
 
 import numpy as np
 from mindspore import Parameter, nn
@@ -15,7 +15,13 @@ class Keeping:
     """The state of one inner train cell: all that is not the network's."""
 
     def __init__(
-        self, inner: nn.Cell, optimizer: nn.Cell, network: nn.Cell, *, slots: bool
+        self,
+        inner: nn.Cell,
+        optimizer: nn.Cell,
+        network: nn.Cell,
+        *,
+        first: dict[str, np.ndarray] | None,
+        slots: bool,
     ) -> None:
         self.optimizer = optimizer
         self.rates = rates_of(optimizer)
@@ -25,8 +31,14 @@ class Keeping:
         own = [p for p in own_parameters(inner, weights) if id(p) not in rates]
         self.state: dict[str, Parameter] = {p.name: p for p in own}
         self.owners = {name: owner_of(name, names) for name in self.state}
+        # the optimizer may have run in another stage
+        self.first = self._copied(optimizer, weights, slots=slots) if first is None else first
+
+    def _copied(
+        self, optimizer: nn.Cell, weights: Sequence[Parameter], *, slots: bool
+    ) -> dict[str, np.ndarray]:
         counted = {id(p) for p in own_parameters(optimizer, weights)}
-        self._first = {
+        return {
             name: copy_of(p)
             for name, p in self.state.items()
             # the first values of slots take memory as large as the weights
@@ -35,73 +47,92 @@ class Keeping:
 
     def restart_counters(self) -> None:
         """Put the shared counters back to where the optimizer began."""
-        for name, first in self._first.items():
+        for name, first in self.first.items():
             # the schedule of a rate reads global_step: it continues
             if self.owners[name] is None and name != "global_step":
                 write(self.state[name], first)
 
     def restart_state(self, weights: Collection[str]) -> None:
         """Put the slots of some weights back to where the optimizer began."""
-        for name, first in self._first.items():
+        for name, first in self.first.items():
             if self.owners[name] in weights:
                 write(self.state[name], first)
 
 
 class Carry:
-    """The latest value of every state of any stage, and the first of every learning rate."""
+    """The latest value of every state of any stage, and of every weight's learning rate."""
 
     def __init__(self) -> None:
         self.latest: dict[str, Parameter] = {}
+        self._rates: dict[str, Parameter] = {}
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
+        self._entered: dict[int, np.ndarray] = {}
 
-    def meet(self, optimizer: nn.Cell, old: Keeping | None) -> None:
+    def meet(self, optimizer: nn.Cell) -> None:
         """Note the rates of a new optimizer, and share the Parameters that a scheduler may drive.
 
         A scheduler of `mindspore.experimental` writes into the groups of the one optimizer it was
         made for.
         """
-        rates = rates_of(optimizer)
-        for rate in rates.values():
+        for rate in rates_of(optimizer).values():
             self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
         for number, group in enumerate(getattr(optimizer, "param_groups", None) or ()):
-            source = old.rates.get(group["params"][0].name) if old is not None else None
-            if source is not None and np.array_equal(self._first(source), self._first(group["lr"])):
-                group["lr"] = optimizer.lrs[number] = source
+            known = [self._rates[p.name] for p in group["params"] if p.name in self._rates]
+            if known and np.array_equal(self._first(known[0]), self._first(group["lr"])):
+                group["lr"] = optimizer.lrs[number] = known[0]
 
     def _first(self, rate: Parameter) -> np.ndarray:
         return self._first_rates[id(rate)][1]
 
-    def leave(self, old: Keeping) -> None:
-        """Remember the state of a stage; its values stay where they are until it is entered."""
-        self.latest.update(old.state)
+    def leave(self, old: Keeping, *, ran: bool) -> None:
+        """Remember the state of a stage; its values stay where they are until it is entered.
+
+        What a stage that never ran has, by a checkpoint loaded into it, is written to where it
+        was remembered, so that the stage itself can be forgotten.
+        """
+        for name, parameter in old.state.items():
+            earlier = self.latest.get(name)
+            if ran or earlier is None:
+                self.latest[name] = parameter
+            else:
+                _copy(earlier, parameter)
 
     def forget(self, old: Keeping) -> None:
         """Let go of the state of a stage that never ran."""
         own = {id(p) for p in old.state.values()}
         self.latest = {name: p for name, p in self.latest.items() if id(p) not in own}
 
-    def enter(self, new: Keeping, old: Keeping | None, *, fresh: Collection[str] = ()) -> None:
-        """Write what is remembered into a stage; slots of the weights in `fresh` are left alone."""
+    def enter(self, new: Keeping) -> None:
+        """Write what is remembered into a stage."""
         for name, parameter in new.state.items():
-            source = self.latest.get(name)
-            if source is None or source is parameter or new.owners[name] in fresh:
-                continue
-            if source.shape == parameter.shape and source.dtype == parameter.dtype:
-                write(parameter, source)
-        if old is not None and old is not new:
-            self._carry_rates(new, old)
+            if name in self.latest:
+                _copy(parameter, self.latest[name])
+        self._carry_rates(new)
+        self._rates.update(new.rates)
+        self._entered.update({id(rate): copy_of(rate) for rate in new.rates.values()})
 
-    def _carry_rates(self, new: Keeping, old: Keeping) -> None:
+    def _carry_rates(self, new: Keeping) -> None:
         """Take along rates that were changed while training, by the weights they serve.
 
         By number would be wrong: the groups after one that vanishes move up.
         """
         done: set[int] = set()
         for name, rate in new.rates.items():
-            source = old.rates.get(name)
-            if source is None or id(rate) in done or source is rate:
-                continue
-            done.add(id(rate))
-            changed = not np.array_equal(copy_of(source), self._first(source))
-            if changed and source.shape == rate.shape:
-                write(rate, source)
+            source = self._rates.get(name)
+            if source is not None and id(rate) not in done:
+                done.add(id(rate))
+                if self._changed(source):
+                    _copy(rate, source)
+
+    def _changed(self, rate: Parameter) -> bool:
+        """Say whether a rate is another than its stage began with, or than it was made with."""
+        now = copy_of(rate)
+        return not (
+            np.array_equal(now, self._first(rate)) and np.array_equal(now, self._entered[id(rate)])
+        )
+
+
+def _copy(parameter: Parameter, source: Parameter) -> None:
+    fits = source.shape == parameter.shape and source.dtype == parameter.dtype
+    if source is not parameter and fits:
+        write(parameter, source)

@@ -53,7 +53,8 @@ def load_run(
     enter()
     stages.carry.latest.update({n: v for n, v in values.items() if not n.startswith(_RATE)})
     keeping = stages.current.keeping
-    stages.carry.enter(keeping, None)
+    stages.carry.enter(keeping)
+    stages.resume()
     for name, rate in keeping.rates.items():
         value = values.get(_RATE + name)
         if value is not None and value.shape == rate.shape:

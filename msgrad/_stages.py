@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
 
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
@@ -60,6 +61,7 @@ class Stages:
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self.carry = Carry()
         self._current: StageOfStep | None = None
+        self._ran: StageOfStep | None = None
 
     @property
     def current(self) -> StageOfStep:
@@ -76,30 +78,49 @@ class Stages:
         """Count the compiled graphs of all stages."""
         return sum(len(stage.inner.compile_cache) for stage in self._known.values())
 
-    def enter(self, weights: Sequence[Parameter], around: Hashable, *, used: bool) -> StageOfStep:
-        """Go to the stage that trains these weights with this behaviour around; all or nothing."""
+    @property
+    def running(self) -> bool:
+        """Whether the stage entered last is the one that ran last."""
+        return self._current is not None and self._current is self._ran
+
+    def enter(self, weights: Sequence[Parameter], around: Hashable, *, runs: bool) -> StageOfStep:
+        """Go to the stage that trains these weights with this behaviour around; all or nothing.
+
+        One that does not run, entered to be looked at, leaves no trace once another is entered.
+        """
         key = (tuple(map(id, weights)), around)
         old = self._current
         new = self._known.get(key) or self._make(key, weights)
         if new is not old:
             if old is not None:
-                self.carry.leave(old.keeping)
-            self._bring(new, old)
+                self.carry.leave(old.keeping, ran=old.key in self._used)
+            self.carry.enter(new.keeping)
             self._current = new
             if old is not None and old.key not in self._used:
                 self._drop(old)
-        if used:
-            self._used.add(key)
+        if runs:
+            self.run()
         return new
 
-    def _bring(self, new: StageOfStep, old: StageOfStep | None) -> None:
-        """Write into a stage the state that the ones before it left."""
-        before = set(old.names) if old is not None else set()
-        joined = [n for n in new.names if n not in before] if self._restart_state else []
-        self.carry.enter(new.keeping, old.keeping if old is not None else None, fresh=joined)
-        if joined:
+    def run(self) -> None:
+        """Take the stage entered last as the one that runs from now on."""
+        self._restart(self.current)
+        self._used.add(self.current.key)
+        self._ran = self.current
+
+    def resume(self) -> None:
+        """Take the next stage as the one that ran last, since its state comes from a file."""
+        self._ran = None
+
+    def _restart(self, new: StageOfStep) -> None:
+        """Begin anew what the user wants to, where another stage ran last."""
+        old = self._ran
+        if old is None or old is new:
+            return
+        joined = [name for name in new.names if name not in set(old.names)]
+        if self._restart_state and joined:
             new.keeping.restart_state(joined)
-        if self._restart_counters and old is not None and old.names != new.names:
+        if self._restart_counters and old.names != new.names:
             new.keeping.restart_counters()
 
     def _drop(self, stage: StageOfStep) -> None:
@@ -110,18 +131,26 @@ class Stages:
             self.carry.forget(stage.keeping)
 
     def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageOfStep:
-        old = self._current.keeping if self._current is not None else None
         optimizer = self._optimizers.get(key[0])
         if optimizer is None:
             optimizer = self._make_optimizer(list(weights))
             _check_optimizer(optimizer, weights)
-            self.carry.meet(optimizer, old)
+            self.carry.meet(optimizer)
         inner = self._make_inner(optimizer)
-        keeping = Keeping(inner, optimizer, self._network, slots=self._restart_state)
+        keeping = Keeping(
+            inner, optimizer, self._network, first=self._first(optimizer), slots=self._restart_state
+        )
         stage = StageOfStep(key, [p.name for p in weights], optimizer, inner, keeping)
         self._optimizers[key[0]] = optimizer
         self._known[key] = stage
         return stage
+
+    def _first(self, optimizer: nn.Cell) -> dict[str, np.ndarray] | None:
+        """Return the first values of an optimizer that another stage has too."""
+        for stage in self._known.values():
+            if stage.optimizer is optimizer:
+                return stage.keeping.first
+        return None
 
     def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
         if self._clip_norm is not None:

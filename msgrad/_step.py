@@ -130,7 +130,7 @@ class TrainStep(nn.Cell):
 
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
-        if self._watch.changed():
+        if self._watch.changed() or not self._engine.running:
             self._enter(inputs)
         out = self.inner(*inputs)
         step, epoch = self._position
@@ -215,7 +215,7 @@ class TrainStep(nn.Cell):
         compiled = self._engine.compilations()
         known = len(self._engine.names())
         around = (watch.stops(), watch.behaviour())
-        stage = self._engine.enter(weights, around, used=inputs is not None)
+        stage = self._engine.enter(weights, around, runs=inputs is not None)
         if compiled and len(self._engine.names()) > known:
             self._warn_of_dropout("the graph of a new stage begins with the same masks again")
         # not registered: the optimizers of several stages share the names of their states
