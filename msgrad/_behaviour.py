@@ -1,7 +1,8 @@
-"""Holding the behaviour of wholly frozen cells: norm statistics, dropout, and all that reads `training`.
+"""Holding the behaviour of wholly frozen cells: norm statistics, dropout, what reads `training`.
 
-A cell is held by an `add_flags` of its own: `set_train` reaches each cell through it, from any ancestor, and
-what it asks for is remembered until the release. A method, not a closure, so that a deep copy is bound anew.
+A cell is held by an `add_flags` of its own: `set_train` reaches each cell through it, from any
+ancestor, and what it asks for is remembered until the release. A method, not a closure, so that a
+deep copy is bound anew.
 """
 
 from __future__ import annotations
@@ -43,7 +44,7 @@ def _hold(cell: nn.Cell) -> None:
 
 
 def _hold_again(cell: nn.Cell) -> bool:
-    """Hold what was set by hand, past `add_flags`, and remember it; say whether there was any of it."""
+    """Hold what was set by hand, past `add_flags`, and remember it; say whether there was any."""
     held = cell.__dict__[_HELD]
     by_hand = False
     if cell.training:
@@ -65,7 +66,7 @@ def _release(cell: nn.Cell) -> None:
 
 
 def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
-    """Hold every wholly frozen cell of a network and release the others; return the cells newly held."""
+    """Hold every wholly frozen cell of a network, release the others; return those newly held."""
     wanted = wholly_frozen(net)
     fresh, changed = [], False
     for cell in every_cell(net):
@@ -90,8 +91,9 @@ def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
 def wholly_frozen(net: nn.Cell) -> frozenset[int]:
     """Return the ids of the cells whose behaviour is to be held.
 
-    A cell is wholly frozen when its subtree has parameters that are trainable by design and all are claimed;
-    cells without such parameters follow the cells they stand in, all of them where they stand in several.
+    A cell is wholly frozen when its subtree has parameters that are trainable by design and all are
+    claimed; cells without such parameters follow the cells they stand in, all of them where they
+    stand in several.
     """
     records = _claims.see(net)
     order = list(_children_first(net))

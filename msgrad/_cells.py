@@ -43,7 +43,7 @@ def children(cell: nn.Cell) -> list[nn.Cell]:
 
 
 def forget_compiled(net: nn.Cell) -> None:
-    """Clear the compiled graphs of a network, so that attributes read at compile time are read again."""
+    """Clear the compiled graphs of a network: attributes read at compile time are read again."""
     kinds: dict[type[nn.Cell], bool] = {}
     for cell in every_cell(net):
         cell.compile_cache.clear()

@@ -1,4 +1,4 @@
-"""The record that a network keeps of each of its parameters: design, claims, and the flag they give.
+"""The record that a network keeps of each of its parameters: design, claims, the flag they give.
 
 The flag of a parameter is `base` while no claim stands and False while one does.
 """
@@ -48,12 +48,12 @@ class Claim:
 
 
 class Record:
-    """What is known of one parameter, whichever network is asked; it does not keep the weight alive."""
+    """What is known of one parameter, whichever network is asked; it keeps no weight alive."""
 
     def __init__(self, parameter: Parameter, *, statistic: bool) -> None:
         self._parameter = weakref.ref(parameter)
         self.statistic = statistic
-        self.floating = parameter.dtype in mstype.float_type or parameter.dtype in mstype.complex_type
+        self.floating = parameter.dtype in (*mstype.float_type, *mstype.complex_type)
         self.flag_at_first = bool(parameter.requires_grad)
         self.base = self.flag_at_first
         self.claims: list[Claim] = []
@@ -96,10 +96,14 @@ class Record:
         """Whether it may move now."""
         return bool(self.parameter.requires_grad) and not self.claims and self.can_train
 
+    @property
+    def own_flag(self) -> bool:
+        """The flag that it has, or would have without claims."""
+        return self.base if self.claims else bool(self.parameter.requires_grad)
+
     def claim(self, claim: Claim) -> None:
         """Let a claim stand."""
-        if not self.claims:
-            self.base = bool(self.parameter.requires_grad)
+        self.base = self.own_flag
         self.claims.append(claim)
         self.parameter.requires_grad = False
 
@@ -133,9 +137,9 @@ class Record:
 def see(net: nn.Cell) -> dict[int, Record]:
     """Return the record of every parameter by its id, in network order; made at first sight.
 
-    A record lies with its parameter, so that another network with the same weight finds it, and with each cell
-    that owns the parameter, since a deep copy takes along what lies with a cell, but not what lies with a
-    parameter.
+    A record lies with its parameter, so that another network with the same weight finds it, and
+    with each cell that owns the parameter, since a deep copy takes along what lies with a cell, but
+    not what lies with a parameter.
     """
     places: dict[int, list[tuple[nn.Cell, str, Parameter]]] = {}
     for cell in every_cell(net):
@@ -159,7 +163,7 @@ def _record(places: list[tuple[nn.Cell, str, Parameter]]) -> Record:
 
 
 def statistic_names(cell: nn.Cell) -> frozenset[str]:
-    """Name the attributes in which a cell keeps running statistics; empty for a cell that keeps none."""
+    """Name the attributes in which a cell keeps running statistics; empty where it keeps none."""
     own = cell.__dict__["_params"].keys() | (cell.__dict__.get("_buffers") or {}).keys()
     for pair in _STATISTICS:
         if pair <= own:
@@ -169,5 +173,6 @@ def statistic_names(cell: nn.Cell) -> frozenset[str]:
 
 def is_norm(cell: nn.Cell) -> bool:
     """Whether a cell normalises with statistics that it keeps, or would keep if it were told to."""
-    kept = bool(statistic_names(cell))
-    return kept or isinstance(cell, INSTANCE_NORMS) or getattr(cell, "track_running_stats", None) is False
+    if statistic_names(cell) or isinstance(cell, INSTANCE_NORMS):
+        return True
+    return getattr(cell, "track_running_stats", None) is False

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import logging
 import warnings
 from collections.abc import Callable, Sequence
 from types import TracebackType
@@ -11,14 +10,11 @@ from typing import Literal
 from mindspore import Parameter, nn
 
 from msgrad import _claims
-from msgrad._behaviour import apply_behaviour, is_held
+from msgrad._behaviour import apply_behaviour
 from msgrad._claims import Claim, Record
 from msgrad._errors import ArgumentError, ArgumentTypeError
-from msgrad._paths import cell_paths, layers_of
 from msgrad._select import Pattern, select, show
-from msgrad._unheld import cannot_hold
-
-logger = logging.getLogger("msgrad")
+from msgrad._unheld import log_adapting, warn_unheld
 
 
 class Freeze:
@@ -41,7 +37,9 @@ class Freeze:
         False
     """
 
-    def __init__(self, verb: str, names: Sequence[str], changed: Sequence[str], undo: Callable[[], None]) -> None:
+    def __init__(
+        self, verb: str, names: Sequence[str], changed: Sequence[str], undo: Callable[[], None]
+    ) -> None:
         self.names = list(names)
         self.changed = list(changed)
         self._verb = verb
@@ -69,12 +67,17 @@ class Freeze:
         return f"{self._verb}({len(self.names)} parameters, {len(self.changed)} changed{state})"
 
 
-def freeze(net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: bool = True) -> Freeze:
+def freeze(
+    net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: bool = True
+) -> Freeze:
     """Keep the weights that the patterns select, in place; the gradient still passes through them.
 
-    A cell whose weights are all frozen also behaves as in evaluation. A plain optimizer that is already built
-    keeps the parameters it was given and goes on moving them in GRAPH_MODE; a `TrainStep` notices at its next
-    call. Give the whole network where you can: cells around `net` are not seen until a step runs.
+    A cell whose weights are all frozen also behaves as in evaluation; a norm cell that is frozen in
+    part only, and goes on adapting its statistics, is named in the log. A `TrainStep` notices at
+    its next call. A plain optimizer that is already built keeps the parameters it was given and
+    goes on moving them in GRAPH_MODE; a function under `ms.jit`, `ms.grad` or `ms.value_and_grad`
+    that was made before must be made again. Give the whole network where you can: cells around
+    `net` are not seen until a step runs.
 
     Args:
         net: Network to change, in place.
@@ -115,7 +118,7 @@ def freeze(net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: b
 
     _settle(net)
     if statistics:
-        _name_adapting(net, found, found)
+        log_adapting(net, found, found)
     return Freeze("freeze", _names(taken), _names(moved), lift)
 
 
@@ -127,8 +130,8 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
     Args:
         net: Network to change, in place.
         *patterns: What to unfreeze, see `select`; none means the whole network.
-        force: Also turn on parameters whose flag was False before msgrad first saw them; running statistics and
-            integers never.
+        force: Also turn on parameters whose flag was False before msgrad first saw them; running
+            statistics and integers never.
 
     Returns:
         The change, with the names in network order; undo it or use it as a context.
@@ -150,7 +153,7 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
     if not taken:
         raise _nothing_left("unfreeze", net, patterns)
     _warn_untrainable([r for r in found if r.can_train and not r.design and not force])
-    before = [(r, r.base if r.claims else bool(r.parameter.requires_grad), r.flag_at_first, r.claims) for r in taken]
+    before = [(r, r.own_flag, r.flag_at_first, r.claims) for r in taken]
     moved = [r for r in taken if not r.parameter.requires_grad]
     for record in taken:
         record.flag_at_first = True
@@ -163,7 +166,8 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
         _settle(net)
 
     _settle(net)
-    _name_adapting(net, taken, [r for r in _claims.see(net).values() if any(c.statistics for c in r.claims)])
+    left = [r for r in _claims.see(net).values() if any(c.statistics for c in r.claims)]
+    log_adapting(net, taken, left)
     return Freeze("unfreeze", _names(taken), _names(moved), restore)
 
 
@@ -227,7 +231,8 @@ def frozen_state(net: nn.Cell, *patterns: Pattern) -> Literal["frozen", "trainab
 
 def _selected(net: nn.Cell, patterns: Sequence[Pattern]) -> list[Record]:
     if not isinstance(net, nn.Cell):
-        raise ArgumentTypeError(f"net {net!r} is a {type(net).__name__}; give the Cell that holds the parameters")
+        kind = type(net).__name__
+        raise ArgumentTypeError(f"net {net!r} is a {kind}; give the Cell that holds the parameters")
     chosen = select(net, *patterns)
     records = _claims.see(net)
     return [records[id(p)] for p in chosen]
@@ -244,10 +249,14 @@ def _name(parameter: Parameter) -> str:
 def _nothing_left(verb: str, net: nn.Cell, patterns: Sequence[Pattern]) -> ArgumentError:
     found = _selected(net, patterns or ("*",))
     off = [r for r in found if r.can_train]
-    fact = f"{_call(verb, patterns)} matched {len(found)} parameters, none of them trainable by design"
+    matched = f"{_call(verb, patterns)} matched {len(found)} parameters"
+    fact = f"{matched}, none of them trainable by design"
     if off:
         names = ", ".join(_names(off[:3]))
-        return ArgumentError(f"{fact}: {names} had requires_grad False before msgrad saw them; use unfreeze(…, force=True)")
+        return ArgumentError(
+            f"{fact}: {names} had requires_grad False before msgrad saw them; "
+            "use unfreeze(…, force=True)"
+        )
     return ArgumentError(f"{fact}: running statistics and integers never train; name a weight")
 
 
@@ -259,42 +268,12 @@ def _warn_untrainable(records: Sequence[Record]) -> None:
     if records:
         names = ", ".join(_names(records[:5])) + (" …" if len(records) > 5 else "")
         warnings.warn(
-            f"{len(records)} parameters stay untrainable, their flag was False before msgrad saw them: "
-            f"{names}; unfreeze(…, force=True) turns them on",
+            f"{len(records)} parameters stay untrainable, their flag was False before msgrad saw "
+            f"them: {names}; unfreeze(…, force=True) turns them on",
             stacklevel=3,
         )
 
 
 def _settle(net: nn.Cell) -> None:
     _claims.changed()
-    fresh = {id(cell) for cell in apply_behaviour(net)}
-    if not fresh:
-        return
-    named: set[int] = set()
-    for path, layer in ((path, layer) for path, cell in cell_paths(net) for layer in layers_of(cell)):
-        if id(layer) not in fresh or id(layer) in named:
-            continue
-        named.add(id(layer))
-        why = cannot_hold(layer)
-        if why:
-            kind = type(layer).__name__
-            # the caller of freeze, or of undo
-            warnings.warn(f"frozen cell {path!r} ({kind}) cannot be held still: {why}", stacklevel=3)
-
-
-def _name_adapting(net: nn.Cell, touched: Sequence[Record], frozen: Sequence[Record]) -> None:
-    """Log the norm cells touched that are frozen in part only: their statistics go on adapting."""
-    sets = [{id(r.parameter) for r in records} for records in (touched, frozen)]
-    adapting = {
-        id(norm): path
-        for path, norm in ((path, layers_of(cell)[-1]) for path, cell in reversed(cell_paths(net)))
-        if _claims.statistic_names(norm) and not is_held(norm)
-        if all(any(id(p) in some for p in norm.__dict__["_params"].values()) for some in sets)
-    }
-    if adapting:
-        names = list(adapting.values())[::-1]
-        logger.warning(
-            "%d norm cells are frozen in part only and go on adapting their statistics: %s",
-            len(names),
-            ", ".join(names[:5]) + (" …" if len(names) > 5 else ""),
-        )
+    warn_unheld(net, apply_behaviour(net))

@@ -1,24 +1,62 @@
-"""Why a frozen cell goes on behaving as in training, where nothing can hold it."""
+"""Naming what a freeze does not hold: cells that nothing can hold, and norms frozen in part."""
 
 from __future__ import annotations
 
 import ast
 import inspect
+import logging
 import textwrap
-from collections.abc import Iterator
+import warnings
+from collections.abc import Iterable, Iterator, Sequence
 from functools import cache, reduce
 from types import FunctionType
 
 from mindspore import mint, nn, ops
 
-from msgrad._claims import INSTANCE_NORMS
+from msgrad._behaviour import is_held
+from msgrad._claims import INSTANCE_NORMS, Record, statistic_names
+from msgrad._paths import cell_paths, layers_of
 
+logger = logging.getLogger("msgrad")
 _DROPOUTS = [
     getattr(module, name)
     for module in (ops, mint.nn.functional)
     for name in ("dropout", "dropout1d", "dropout2d", "dropout3d")
     if hasattr(module, name)
 ]
+
+
+def warn_unheld(net: nn.Cell, fresh: Iterable[nn.Cell]) -> None:
+    """Warn of each cell newly held that goes on behaving as in training, with the reason."""
+    left = {id(cell) for cell in fresh}
+    if not left:
+        return
+    layers = [(path, layer) for path, cell in cell_paths(net) for layer in layers_of(cell)]
+    for path, layer in layers:
+        why = cannot_hold(layer) if id(layer) in left else None
+        left.discard(id(layer))
+        if why:
+            said = f"frozen cell {path!r} ({type(layer).__name__}) cannot be held still: {why}"
+            # the caller of freeze
+            warnings.warn(said, stacklevel=4)
+
+
+def log_adapting(net: nn.Cell, touched: Sequence[Record], frozen: Sequence[Record]) -> None:
+    """Name the norm cells touched that are frozen in part only: their statistics go on adapting."""
+    sets = [{id(r.parameter) for r in records} for records in (touched, frozen)]
+    adapting = {
+        id(norm): path
+        for path, norm in ((path, layers_of(cell)[-1]) for path, cell in reversed(cell_paths(net)))
+        if statistic_names(norm) and not is_held(norm)
+        if all(any(id(p) in some for p in norm.__dict__["_params"].values()) for some in sets)
+    }
+    if adapting:
+        names = list(adapting.values())[::-1]
+        logger.warning(
+            "%d norm cells are frozen in part only and go on adapting their statistics: %s",
+            len(names),
+            ", ".join(names[:5]) + (" …" if len(names) > 5 else ""),
+        )
 
 
 def cannot_hold(cell: nn.Cell) -> str | None:

@@ -1,0 +1,173 @@
+"""Cells that behave otherwise in training; a file of its own, since the graph parser reads it."""
+
+from __future__ import annotations
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+
+import msgrad as mg
+
+
+class Shift(nn.Cell):
+    """Adds one weight to an input of any shape."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = Parameter(Tensor(np.array([0.5], np.float32)), name="shift")
+
+    def construct(self, x: Tensor) -> Tensor:
+        return x + self.shift
+
+
+class Branching(nn.Cell):
+    """A cell of the user's own that asks for the mode."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.shift = Parameter(Tensor(np.array([0.5], np.float32)), name="shift")
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.training:
+            return x * 2.0 + self.shift
+        return x + self.shift
+
+
+class FunctionalDropout(nn.Cell):
+    """Dropout as a function that is told the mode."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(x, 0.5, training=self.training)
+
+
+class GuardedDropout(nn.Cell):
+    """Dropout as a function, called in training only."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        if self.training:
+            x = ops.dropout(x, p=0.5)
+        return x
+
+
+class ConstantDropout(nn.Cell):
+    """Dropout as a function that is told always to drop."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Dense(4, 4)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(self.fc(x), training=True)
+
+
+class FreeDropout(nn.Cell):
+    """Dropout as a function with its default, which drops in evaluation too."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Dense(4, 4)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.dropped(self.fc(x))
+
+    def dropped(self, x: Tensor) -> Tensor:
+        return ops.dropout(x, 0.5)
+
+
+class Recurrent(nn.Cell):
+    """Two recurrent layers with dropout between them."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.lstm = nn.LSTM(4, 4, num_layers=2, dropout=0.5, batch_first=True)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.lstm(x)[0]
+
+
+class Jitted(nn.Cell):
+    """A cell that is a graph of its own in PYNATIVE_MODE."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.fc = nn.Dense(4, 4)
+        self.norm = nn.BatchNorm1d(4)
+
+    @ms.jit
+    def construct(self, x: Tensor) -> Tensor:
+        return self.norm(self.fc(x))
+
+
+class TwoPaths(nn.Cell):
+    """One dropout cell in a frozen and in a trained part, another in two frozen parts."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        both, frozen = nn.Dropout(p=0.5), nn.Dropout(p=0.5)
+        self.low = nn.SequentialCell(nn.Dense(4, 4), both, frozen)
+        self.middle = nn.SequentialCell(nn.Dense(4, 4), frozen)
+        self.high = nn.SequentialCell(nn.Dense(4, 4), both)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.high(self.middle(self.low(x)))
+
+
+class Doubled(mg.CellWrapper):
+    """A wrapper that asks for the mode itself."""
+
+    def construct(self, x: Tensor) -> Tensor:
+        y = self.cell(x)
+        if self.training:
+            y = y * 2.0
+        return y
+
+
+class BasicBlock(nn.Cell):
+    """The block of ResNet-18."""
+
+    def __init__(self, inputs: int, outputs: int, stride: int) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(inputs, outputs, 3, stride, pad_mode="pad", padding=1)
+        self.bn1 = nn.BatchNorm2d(outputs)
+        self.conv2 = nn.Conv2d(outputs, outputs, 3, 1, pad_mode="pad", padding=1)
+        self.bn2 = nn.BatchNorm2d(outputs)
+        self.shortcut: nn.Cell = nn.SequentialCell()
+        if stride != 1 or inputs != outputs:
+            self.shortcut = nn.SequentialCell(
+                nn.Conv2d(inputs, outputs, 1, stride), nn.BatchNorm2d(outputs)
+            )
+        self.drop = nn.Dropout(p=0.2)
+
+    def construct(self, x: Tensor) -> Tensor:
+        out = ops.relu(self.bn1(self.conv1(x)))
+        out = self.drop(self.bn2(self.conv2(out)))
+        return ops.relu(out + self.shortcut(x))
+
+
+class ResNet(nn.Cell):
+    """ResNet-18 with few channels: a stem, four stages of two blocks, a classifier."""
+
+    def __init__(self, width: int = 4, classes: int = 3) -> None:
+        super().__init__()
+        self.conv1 = nn.Conv2d(3, width, 3, 1, pad_mode="pad", padding=1)
+        self.bn1 = nn.BatchNorm2d(width)
+        self.layer1 = self._stage(width, width, 1)
+        self.layer2 = self._stage(width, 2 * width, 2)
+        self.layer3 = self._stage(2 * width, 4 * width, 2)
+        self.layer4 = self._stage(4 * width, 8 * width, 2)
+        self.drop = nn.Dropout(p=0.2)
+        self.fc = nn.Dense(8 * width, classes)
+
+    @staticmethod
+    def _stage(inputs: int, outputs: int, stride: int) -> nn.SequentialCell:
+        first = BasicBlock(inputs, outputs, stride)
+        return nn.SequentialCell(first, BasicBlock(outputs, outputs, 1))
+
+    def construct(self, x: Tensor) -> Tensor:
+        out = self.layer4(self.features(x))
+        return self.fc(self.drop(ops.mean(out, (2, 3))))
+
+    def features(self, x: Tensor) -> Tensor:
+        """The output of the first three stages."""
+        out = ops.relu(self.bn1(self.conv1(x)))
+        return self.layer3(self.layer2(self.layer1(out)))
