@@ -31,8 +31,8 @@ class SoftUpdate(nn.Cell):
         if found is None:
             near = nearest(path, self._at)
             raise NoMatchError(
-                f"path {path!r} is none of {len(self._at)} in the other network, the nearest are "
-                f"{', '.join(near) or 'unlike it'}; give two networks of the same build",
+                f"path {path!r} is none of {len(self._at)} in the other network, "
+                f"the nearest are {near}; give two networks of the same build",
                 pattern=path,
                 nearest=near,
             )
