@@ -171,3 +171,14 @@ class ResNet(nn.Cell):
         """The output of the first three stages."""
         out = ops.relu(self.bn1(self.conv1(x)))
         return self.layer3(self.layer2(self.layer1(out)))
+
+
+class Features(nn.Cell):
+    """The first three stages alone; a graph of its own each time one is made."""
+
+    def __init__(self, net: ResNet) -> None:
+        super().__init__(auto_prefix=False)
+        self.net = net
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.net.features(x)
