@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from difflib import SequenceMatcher
 from heapq import nlargest
-from itertools import islice
 from typing import NamedTuple
 
 from msgrad._errors import ArgumentError, NoMatchError
@@ -64,9 +63,9 @@ class Names:
     def __contains__(self, path: str) -> bool:
         return path in self.at or path in self._inside
 
-    def paths(self, path: str = "") -> Iterator[str]:
-        """Return a path and all under it: names, and cells that names lie in."""
-        waiting = [path]
+    def paths(self) -> Iterator[str]:
+        """Return every path, each cell before what is inside: cells, and names that lie in them."""
+        waiting = self._inside[""][::-1]
         while waiting:
             path = waiting.pop()
             yield path
@@ -87,8 +86,18 @@ class Names:
             matched = self._matched(pattern.regex.fullmatch, whole)
         else:
             matched = [pattern.literal] if pattern.literal in self else []
-        names = matched if whole else (name for path in matched for name in self.paths(path))
-        return {item for name in names for item in self.at.get(name, ())}
+        return self._items(matched, below=not whole)
+
+    def _items(self, paths: Iterable[str], *, below: bool) -> set[int]:
+        found: set[int] = set()
+        waiting = list(paths)
+        while waiting:
+            path = waiting.pop()
+            if path in self.at:
+                found.update(self.at[path])
+            if below and path in self._inside:
+                waiting.extend(self._inside[path])
+        return found
 
     def _matched(self, fits: Callable[[str], object], whole: bool) -> Iterator[str]:
         """Return the names that fit; unless `whole`, the outermost paths that do."""
@@ -110,7 +119,7 @@ class Names:
             pattern: A parsed pattern.
             remedy: What to do; without it the message gives the nearest names.
         """
-        near = nearest(pattern.word, islice(self.paths(), 1, None))
+        near = nearest(pattern.word, self.paths())
         remedy = remedy or _suggestion(near, list(self.at), self.kind)
         return NoMatchError(
             f"pattern {pattern!r} matched none of {self.count} {self.kind}; {remedy}",

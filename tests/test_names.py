@@ -421,7 +421,7 @@ def test_a_name_is_near_in_more_ways_than_by_its_letters(word, expected):
     ],
 )
 def test_every_path_is_there_once_each_cell_before_what_is_inside(items):
-    assert list(Names(items).paths()) == ["", "a", "a.b", "a.b.c", "d"]
+    assert list(Names(items).paths()) == ["a", "a.b", "a.b.c", "d"]
 
 
 def test_equally_near_names_come_in_the_order_of_the_network():
