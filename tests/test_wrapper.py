@@ -14,6 +14,7 @@ from wrapped_nets import (
     Everywhere,
     Gated,
     Helper,
+    Shared,
     X,
     bits_of,
     dense,
@@ -51,9 +52,19 @@ def test_a_wrapper_as_the_root_lists_the_own_parameters_of_the_wrapped_cell():
     assert direct == ["weight", "bias"]
 
 
+def test_a_cell_in_two_places_is_walked_once_with_its_wrapper():
+    net = Shared()
+    paths = [path for path, _ in net.cells_and_names()]
+    mg.wrap(net, "one", wrapper=Gated)
+    walked = list(net.cells_and_names())
+    assert [path for path, _ in walked if path in paths] == ["", "one", "one", "seq", "seq.0"]
+    assert len({id(cell) for _, cell in walked}) == len(walked)
+
+
 def test_buffers_are_found_under_the_same_path():
     net = Around(Helper())
     mg.wrap(net, "inner", wrapper=mg.CellWrapper)
+    assert net.load_state_dict(Around(Helper()).state_dict()) == ([], [])
     assert net.get_buffer("inner.shift") is net.inner.cell.shift
     assert [path for path, _ in net.named_buffers()] == ["inner.shift"]
 
@@ -94,10 +105,11 @@ def test_state_dict_has_the_same_keys_and_values_and_loads_in_both_directions():
 
 
 def test_state_dict_under_a_prefix_of_its_own():
-    cell = mg.StopGradient(mg.StopGradient(dense(2, 2)))
-    assert list(cell.state_dict(prefix="net.")) == ["net.weight", "net.bias"]
+    cell = mg.StopGradient(Gated(nn.ReLU()))
+    keys = ["net.gate", "net.adapter.weight", "net.adapter.bias"]
+    assert list(cell.state_dict(prefix="net.")) == keys
     with pytest.warns(FutureWarning, match="Positional args"):
-        assert list(cell.state_dict({}, "net.")) == ["net.weight", "net.bias"]
+        assert list(cell.state_dict({}, "net.")) == keys
 
 
 @pytest.mark.parametrize(
@@ -184,6 +196,12 @@ def test_set_train_reaches_every_cell_and_the_own_method_of_the_one_it_is_called
     assert (net.inner.training, net.inner.cell.training, net.inner.asked) == (False, False, [False])
     net.inner.training = True
     assert net.inner.cell.training is True
+
+
+def test_a_wrapper_as_the_root_compiles_as_its_cell_would():
+    cell = dense(2, 2)
+    cell.set_jit_config(ms.JitConfig(jit_level="O0"))
+    assert mg.CellWrapper(cell).jit_config_dict == cell.jit_config_dict != {}
 
 
 def test_a_wrapper_begins_in_the_mode_of_its_cell():

@@ -35,12 +35,14 @@ def test_values_and_gradients_are_those_of_the_plain_net(mode):
     assert gradients(net, X) == gradients(plain, X)
 
 
-@pytest.mark.parametrize("first", ["wrap", "recompute"])
+@pytest.mark.parametrize("first", ["wrap", "recompute", "recompute around it"])
 def test_recompute_leaves_the_gradients_as_they_are(mode, first):
     plain, net = Around(dense(2, 2)), Around(dense(2, 2))
     plain.inner.recompute()
     if first == "recompute":
         net.inner.recompute()
+    if first == "recompute around it":
+        net.recompute()
     mg.wrap(net, "inner", wrapper=mg.CellWrapper)
     mg.wrap(net, "inner", wrapper=lambda cell: mg.ScaleGradient(cell, scale=1.0))
     if first == "wrap":
