@@ -9,6 +9,7 @@ from mindspore import Parameter, nn
 
 from msgrad._claims import Record
 from msgrad._errors import ArgumentError, ConflictError
+from msgrad._paths import paths_of
 from msgrad._reach import Reach, find_reach
 from msgrad._select import Pattern, select
 
@@ -17,23 +18,25 @@ _UNREACHED = ("freeze", "error", "allow")
 
 
 class Trainable:
-    """Decides for one step; the reach is found once for each set of stops and kept."""
+    """Decides for one step; the reach is found once for each set of routes and kept."""
 
     def __init__(self, network: nn.Cell, only: Pattern | None, unreached: str) -> None:
         if unreached not in _UNREACHED:
             known = ", ".join(map(repr, _UNREACHED))
             raise ArgumentError(f"unreached {unreached!r} is unknown; give one of {known}")
+        paths_of(network)  # refuses two parameters of one name
         self._network = network
         self._only = None if only is None else {id(p) for p in select(network, only)}
         self._unreached = unreached
         self._reaches: dict[Hashable, Reach] = {}
+        self._told: set[tuple[Hashable, str]] = set()
 
-    def knows(self, stops: Hashable) -> bool:
-        """Say whether the reach with these stops is known, or not asked for."""
-        return self._unreached == "allow" or stops in self._reaches
+    def knows(self, routes: Hashable) -> bool:
+        """Say whether the reach by these routes is known, or not asked for."""
+        return self._unreached == "allow" or routes in self._reaches
 
     def of(
-        self, records: Sequence[Record], stops: Hashable, inputs: Sequence[object] | None
+        self, records: Sequence[Record], routes: Hashable, inputs: Sequence[object] | None
     ) -> list[Parameter]:
         """List what is to be trained, in network order.
 
@@ -42,11 +45,9 @@ class Trainable:
             ConflictError: A trainable weight gets no gradient, and that is to be an error.
         """
         wanted = [r for r in records if r.trains and self._takes(r)]
-        if inputs is not None and wanted and not self.knows(stops):
-            found = find_reach(self._network, inputs)
-            self._tell(found, {r.parameter.name for r in wanted})
-            self._reaches[stops] = found
-        known = self._reaches.get(stops)
+        if inputs is not None and wanted and not self.knows(routes):
+            self._reaches[routes] = find_reach(self._network, inputs)
+        known = self._reaches.get(routes)
         lost = set(known.unreached) if known is not None else set()
         left = [r.parameter for r in wanted if r.parameter.name not in lost]
         if len(left) < len(wanted) and self._unreached == "error":
@@ -57,20 +58,25 @@ class Trainable:
             )
         if not left:
             raise self._nothing_left(records, len(wanted))
+        if known is not None:
+            self._tell(routes, known, {r.parameter.name for r in wanted})
         return left
 
     def _takes(self, record: Record) -> bool:
         return self._only is None or id(record.parameter) in self._only
 
-    def _tell(self, found: Reach, wanted: set[str]) -> None:
-        lost = [name for name in found.unreached if name in wanted]
-        if lost and self._unreached == "freeze":
+    def _tell(self, routes: Hashable, found: Reach, wanted: set[str]) -> None:
+        """Name in the log what is wanted and gets no gradient, each once."""
+        fresh = {name for name in wanted if (routes, name) not in self._told}
+        self._told.update((routes, name) for name in fresh)
+        lost = [name for name in found.unreached if name in fresh]
+        if lost:
             logger.warning(
                 "no gradient reaches %d parameters, they leave the optimizer and stay: %s",
                 len(lost),
                 few(lost),
             )
-        unseen = [name for name in found.unseen if name in wanted]
+        unseen = [name for name in found.unseen if name in fresh]
         if unseen:
             logger.warning("no gradient was seen at %s; they stay in the optimizer", few(unseen))
 

@@ -8,7 +8,7 @@ from operator import attrgetter
 from mindspore import nn
 
 from msgrad import _claims, _wrap
-from msgrad._behaviour import apply_behaviour
+from msgrad._behaviour import apply_behaviour, asked_to_train
 from msgrad._cells import every_cell
 
 _flag = attrgetter("requires_grad")
@@ -56,6 +56,14 @@ class Watch:
     def stops(self) -> Hashable:
         """Return what cuts or changes a gradient on its way, as a key."""
         return _wrap.stops_of(self._net)
+
+    def routes(self) -> Hashable:
+        """Return all that decides where a gradient can get to, as a key.
+
+        A network may have a branch that it takes in training only. What `set_train` asked for
+        counts, which freezing does not change.
+        """
+        return self.stops(), tuple(map(asked_to_train, self._cells))
 
     def behaviour(self) -> Hashable:
         """Return what the cells do beside their weights, as a key."""
