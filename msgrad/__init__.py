@@ -23,8 +23,10 @@ from msgrad._no_grad import no_grad
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._scale import ReverseGradient, ScaleGradient
+from msgrad._schedule import Schedule
 from msgrad._select import Selection, select
 from msgrad._snapshot import Movement, Snapshot
+from msgrad._stage import Stage, gradual_stages
 from msgrad._step import TrainStep
 from msgrad._stop import StopGradient
 from msgrad._summary import Summary, summary
@@ -53,9 +55,11 @@ __all__ = [
     "PrintWeights",
     "ReverseGradient",
     "ScaleGradient",
+    "Schedule",
     "Selection",
     "ShapeError",
     "Snapshot",
+    "Stage",
     "StopGradient",
     "Summary",
     "TrainStep",
@@ -63,6 +67,7 @@ __all__ = [
     "each_sample",
     "freeze",
     "frozen_state",
+    "gradual_stages",
     "is_frozen",
     "no_grad",
     "parameters_to_vector",

@@ -64,6 +64,7 @@ class Carry:
 
     def __init__(self) -> None:
         self.latest: dict[str, Parameter] = {}
+        # the weights of the stage entered last stand last
         self._rates: dict[str, Parameter] = {}
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
         self._entered: dict[int, np.ndarray] = {}
@@ -77,9 +78,9 @@ class Carry:
         for rate in rates_of(optimizer).values():
             self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
         for number, group in enumerate(getattr(optimizer, "param_groups", None) or ()):
-            known = [self._rates[p.name] for p in group["params"] if p.name in self._rates]
-            if known and np.array_equal(self._first(known[0]), self._first(group["lr"])):
-                group["lr"] = optimizer.lrs[number] = known[0]
+            known = self._latest_rate([p.name for p in group["params"]])
+            if known is not None and np.array_equal(self._first(known), self._first(group["lr"])):
+                group["lr"] = optimizer.lrs[number] = known
 
     def _first(self, rate: Parameter) -> np.ndarray:
         return self._first_rates[id(rate)][1]
@@ -108,21 +109,28 @@ class Carry:
             if name in self.latest:
                 _copy(parameter, self.latest[name])
         self._carry_rates(new)
-        self._rates.update(new.rates)
+        for name, rate in new.rates.items():
+            self._rates.pop(name, None)
+            self._rates[name] = rate
         self._entered.update({id(rate): copy_of(rate) for rate in new.rates.values()})
+
+    def _latest_rate(self, names: Collection[str]) -> Parameter | None:
+        """Return the rate that served any of these weights last."""
+        served = set(names)
+        return next((self._rates[n] for n in reversed(self._rates) if n in served), None)
 
     def _carry_rates(self, new: Keeping) -> None:
         """Take along rates that were changed while training, by the weights they serve.
 
         By number would be wrong: the groups after one that vanishes move up.
         """
-        done: set[int] = set()
+        served: dict[int, tuple[Parameter, list[str]]] = {}
         for name, rate in new.rates.items():
-            source = self._rates.get(name)
-            if source is not None and id(rate) not in done:
-                done.add(id(rate))
-                if self._changed(source):
-                    _copy(rate, source)
+            served.setdefault(id(rate), (rate, []))[1].append(name)
+        for rate, names in served.values():
+            source = self._latest_rate(names)
+            if source is not None and self._changed(source):
+                _copy(rate, source)
 
     def _changed(self, rate: Parameter) -> bool:
         """Say whether a rate is another than its stage began with, or than it was made with."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import copy
 import weakref
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 from itertools import count
 from typing import Any
 
@@ -45,6 +45,8 @@ class Claim:
         self.statistics = statistics
         self.dropout = dropout
         self.undone = False
+        # whether it comes from a file, so that nobody holds the handle to undo it
+        self.loaded = False
 
 
 class Record:
@@ -160,6 +162,13 @@ def _record(places: list[tuple[nn.Cell, str, Parameter]]) -> Record:
         statistic = any(name in statistic_names(cell) for cell, name, _ in places)
         record = parameter.__dict__[_KEY] = Record(parameter, statistic=statistic)
     return record
+
+
+def lift_loaded(records: Iterable[Record], texts: Collection[str]) -> None:
+    """Take away claims that came from a file, where whoever made them is about to make them again."""
+    for record in records:
+        for claim in [c for c in record.claims if c.loaded and c.patterns in texts]:
+            record.lift(claim)
 
 
 def statistic_names(cell: nn.Cell) -> frozenset[str]:

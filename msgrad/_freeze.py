@@ -68,7 +68,11 @@ class Freeze:
 
 
 def freeze(
-    net: nn.Cell, *patterns: Pattern, statistics: bool = True, dropout: bool = True
+    net: nn.Cell,
+    *patterns: Pattern,
+    statistics: bool = True,
+    dropout: bool = True,
+    name: str | None = None,
 ) -> Freeze:
     """Keep the weights that the patterns select, in place; the gradient still passes through them.
 
@@ -84,6 +88,7 @@ def freeze(
         *patterns: What to freeze, see `select`; taken of it is what the model made trainable.
         statistics: Wholly frozen norm cells normalise with their running statistics and keep them.
         dropout: In wholly frozen cells dropout is off, and so is all else that reads `training`.
+        name: What to call this freeze in messages, instead of the call as it was written.
 
     Returns:
         The freeze, with the names in network order; undo it or use it as a context.
@@ -105,7 +110,9 @@ def freeze(
     taken = [r for r in found if r.design]
     if not taken:
         raise _nothing_left("freeze", net, patterns)
-    claim = Claim(_call("freeze", patterns), statistics=statistics, dropout=dropout)
+    text = name or _call("freeze", patterns)
+    claim = Claim(text, statistics=statistics, dropout=dropout)
+    _claims.lift_loaded(taken, {text})
     moved = [r for r in taken if r.parameter.requires_grad]
     for record in taken:
         record.claim(claim)

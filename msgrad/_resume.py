@@ -99,7 +99,7 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
             r.parameter.name for r in records if number in saved[r.parameter.name]["claims"]
         )
         key = (text["patterns"], text["statistics"], text["dropout"], held)
-        made.append(present.pop(key, None) or Claim(**text))
+        made.append(present.pop(key, None) or _loaded(text))
     for claim in present.values():
         claim.undone = True
     for record in records:
@@ -107,6 +107,12 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
         record.flag_at_first, record.base = state["first"], state["base"]
         record.claims = [made[number] for number in state["claims"]]
         record.parameter.requires_grad = state["flag"]
+
+
+def _loaded(text: Mapping[str, Any]) -> Claim:
+    claim = Claim(**text)
+    claim.loaded = True
+    return claim
 
 
 def check_values(

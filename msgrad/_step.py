@@ -126,12 +126,12 @@ class TrainStep(nn.Cell):
             restart_state=restart_state,
             restart_counters=restart_counters,
         )
-        self._enter(None)
+        self._enter(None, runs=False)
 
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
         if self._watch.changed() or not self._engine.running:
-            self._enter(inputs)
+            self._enter(inputs, runs=True)
         out = self.inner(*inputs)
         step, epoch = self._position
         self.__dict__["_position"] = Position(step + 1, epoch)
@@ -141,11 +141,38 @@ class TrainStep(nn.Cell):
         # only an outer graph, such as that of a data sink, gets here
         return self.inner(*inputs)
 
+    def prepare(self, *inputs: Any, runs: bool = False) -> None:
+        """Go to the stage that the network asks for now, without waiting for the next call.
+
+        Under a data sink the step itself is never called. With one batch given, before
+        ``Model.train``, it finds there too what no gradient reaches.
+
+        Args:
+            *inputs: One batch, as the step is called with; nothing is run.
+            runs: Whether an outer graph runs this stage from now on, so that it counts as used.
+
+        Raises:
+            ArgumentError: Nothing is left to train.
+            ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+            FrozenWeightError: An update is aimed at a frozen weight.
+        """
+        if self._watch.changed():
+            self._enter(inputs or None, runs=runs)
+        elif runs:
+            self._engine.run()
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note the epoch for ``position``; a `Schedule` does so.
+
+        Args:
+            epoch: Epochs done so far.
+        """
+        self.__dict__["_position"] = Position(self._position.step, epoch)
+
     @property
     def trainable(self) -> list[str]:
         """The names of the parameters that the optimizer holds now, in network order."""
-        if self._watch.changed():
-            self._enter(None)
+        self.prepare()
         return list(self._engine.current.names)
 
     @property
@@ -191,7 +218,9 @@ class TrainStep(nn.Cell):
             CheckpointError: The file is missing, damaged, or of another network; all differences
                 are listed.
         """
-        position = load_run(path, self._watch.records, self._engine, lambda: self._enter(None))
+        position = load_run(
+            path, self._watch.records, self._engine, lambda: self._enter(None, runs=False)
+        )
         self.__dict__["_position"] = Position(*position)
         return self._position
 
@@ -205,7 +234,7 @@ class TrainStep(nn.Cell):
                 effect,
             )
 
-    def _enter(self, inputs: Sequence[object] | None) -> None:
+    def _enter(self, inputs: Sequence[object] | None, *, runs: bool) -> None:
         """Go to the stage that the network asks for; without inputs the reach is not looked for."""
         watch = self._watch
         watch.settle()
@@ -215,7 +244,7 @@ class TrainStep(nn.Cell):
         compiled = self._engine.compilations()
         known = len(self._engine.names())
         around = (watch.stops(), watch.behaviour())
-        stage = self._engine.enter(weights, around, runs=inputs is not None)
+        stage = self._engine.enter(weights, around, runs=runs)
         if compiled and len(self._engine.names()) > known:
             self._warn_of_dropout("the graph of a new stage begins with the same masks again")
         # not registered: the optimizers of several stages share the names of their states

@@ -1,0 +1,209 @@
+"""A schedule: the stages of a run, as a function of its position."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import ExitStack
+from itertools import accumulate
+from typing import Any
+
+from mindspore import nn
+from mindspore.train import Callback
+
+from msgrad._claims import lift_loaded, see
+from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._freeze import Freeze, freeze, unfreeze
+from msgrad._select import Selection, select
+from msgrad._stage import Stage
+from msgrad._step import TrainStep
+
+
+class Schedule(Callback):
+    """Freeze and unfreeze by stages, in ``Model.train`` or in a loop of one's own.
+
+    Which stage holds depends on the position alone: applying it twice changes nothing, and a run
+    that is resumed begins in the right one. Going to a stage takes back what the one before froze
+    and unfroze, and nothing else. In ``Model.train`` the callback also keeps
+    ``cb_params.optimizer`` current, so that MindSpore's own callbacks for the rate go on working.
+
+    With a real data sink, which only a device has, a stage begins at the start of a sink. This
+    part is written from MindSpore's source and was not run on a device.
+
+    Args:
+        step: The step that trains.
+        stages: The stages in order; all lengths in epochs, or all in steps; the last may be open.
+        epochs: Length of the run in epochs, where no ``Model.train`` tells it.
+        steps: Length of the run in steps, likewise.
+
+    Raises:
+        ArgumentError: No stages, lengths in both units, an open stage before the last, more
+            stages than the run has room for, or a stage with nothing to train.
+        NoMatchError: A pattern of a stage selects nothing.
+        ArgumentTypeError: ``step`` is no `TrainStep`, or a stage is no `Stage`.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss())
+        >>> schedule = mg.Schedule(step, [mg.Stage(train="1", epochs=2), mg.Stage(train="*")])
+        >>> schedule.at(epoch=0)
+        Stage(train='1', epochs=2)
+        >>> step.trainable
+        ['1.weight', '1.bias']
+        >>> schedule.at(epoch=2)
+        Stage(train='*')
+        >>> len(step.trainable)
+        4
+    """
+
+    def __init__(
+        self,
+        step: TrainStep,
+        stages: Sequence[Stage],
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+    ) -> None:
+        super().__init__()
+        if not isinstance(step, TrainStep):
+            raise ArgumentTypeError(f"step is a {type(step).__name__}; give a TrainStep")
+        self.step = step
+        self.stages = list(stages)
+        self.unit = _check_stages(self.stages)
+        # the stage that holds at a position is the first whose end lies behind it
+        self._ends = list(accumulate(stage.length or 0 for stage in self.stages))
+        self._current: int | None = None
+        self._undo = ExitStack()
+        self._checked = False
+        self._check_room({"epochs": epochs, "steps": steps}.get(self.unit))
+        for stage in self.stages:
+            _plan(step.network, stage)
+
+    def at(self, *, epoch: int | None = None, step: int | None = None) -> Stage:
+        """Make the stage of a position hold; where it holds already, nothing changes.
+
+        Args:
+            epoch: Epochs done so far.
+            step: Steps done so far; where the lengths are in steps, this is what counts.
+
+        Returns:
+            The stage.
+
+        Raises:
+            ArgumentError: The number that counts is missing or negative.
+        """
+        position = epoch if self.unit == "epochs" else step
+        if position is None or position < 0:
+            unit = self.unit[:-1]
+            raise ArgumentError(f"{unit} {position!r} is no position; give .at({unit}=0) or later")
+        if epoch is not None:
+            self.step.set_epoch(epoch)
+        self._go(self.index(position))
+        return self.stages[self._current or 0]
+
+    def index(self, position: int) -> int:
+        """Return the number of the stage at a position, in epochs or steps done so far."""
+        last = len(self.stages) - 1
+        return next((n for n, end in enumerate(self._ends[:last]) if position < end), last)
+
+    def _go(self, number: int) -> None:
+        if number == self._current:
+            return
+        net, names = self.step.network, [_name(n) for n in range(len(self.stages))]
+        self._undo.close()
+        self._current = None
+        lift_loaded(see(net).values(), names)
+        with ExitStack() as undo:
+            for change in _apply(net, self.stages[number], names[number]):
+                undo.enter_context(change)
+            self._undo = undo.pop_all()
+        self._current = number
+
+    def _check_room(self, room: int | None) -> None:
+        if room is not None and self._ends[-1] > room:
+            raise ArgumentError(
+                f"the stages are {self._ends[-1]} {self.unit} long and the run has {room}; "
+                "shorten them or leave the last one open"
+            )
+
+    def on_train_begin(self, run_context: Any) -> None:
+        """Note that a run begins, whose length is to be checked."""
+        self._checked = False
+
+    def on_train_epoch_begin(self, run_context: Any) -> None:
+        """Check the lengths at the first epoch, and go to the stage of this one."""
+        params = run_context.original_args()
+        done = params.cur_epoch_num - 1
+        if not self._checked:
+            # only now is the epoch known from which a resumed run starts
+            epochs = done + params.epoch_num
+            self._check_room(epochs if self.unit == "epochs" else epochs * params.batch_num)
+            self._checked = True
+        self.step.set_epoch(done)
+        if self.unit == "epochs":
+            self.at(epoch=done)
+        params.optimizer = self.step.optimizer
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        """Go to the stage of this step; under a data sink, compile the outer cell for it."""
+        params = run_context.original_args()
+        sink = params.dataset_helper.sink_size() if _sinks(params) else 1
+        if self.unit == "steps":
+            self.at(step=params.cur_step_num - sink)
+        self.step.prepare(runs=_sinks(params))
+        params.optimizer = self.step.optimizer
+        if _sinks(params):
+            # the sink's outer cell is compiled once for each phase and never calls the step
+            params.train_network.phase = f"train.stage{self._current}"
+
+
+def _sinks(params: Any) -> bool:
+    return params.train_network is not params.network
+
+
+def _check_stages(stages: Sequence[Stage]) -> str:
+    if not stages:
+        raise ArgumentError("stages is empty; give at least one Stage")
+    for stage in stages:
+        if not isinstance(stage, Stage):
+            raise ArgumentTypeError(f"stage {stage!r} is a {type(stage).__name__}; give a Stage")
+    for number, stage in enumerate(stages[:-1]):
+        if stage.unit is None:
+            raise ArgumentError(
+                f"stage {number + 1} of {len(stages)} has no length; give epochs= or steps=, only "
+                "the last may be open"
+            )
+    units = {stage.unit for stage in stages} - {None}
+    if len(units) > 1:
+        raise ArgumentError("stages are counted in epochs and in steps; give all lengths in one")
+    return units.pop() or "epochs" if units else "epochs"
+
+
+def _plan(net: nn.Cell, stage: Stage) -> tuple[Selection, Selection]:
+    """Return what a stage unfreezes and what it freezes."""
+    records = see(net).values()
+    pattern = stage.train if stage.train is not None else stage.freeze
+    chosen = {id(p) for p in select(net, pattern)}
+    design = [r for r in records if r.design]
+    named = [r.parameter for r in design if id(r.parameter) in chosen]
+    others = [r.parameter for r in design if id(r.parameter) not in chosen]
+    thaw, hold = (named, others) if stage.train is not None else ([], named)
+    left = named if stage.train is not None else others
+    if not left or not named:
+        what = "trains" if not left else "freezes"
+        raise ArgumentError(f"{stage!r} {what} nothing of {len(design)} parameters; name a weight")
+    return Selection(thaw), Selection(hold)
+
+
+def _apply(net: nn.Cell, stage: Stage, name: str) -> Iterator[Freeze]:
+    thaw, hold = _plan(net, stage)
+    held = [p for p in thaw if see(net)[id(p)].claims or not p.requires_grad]
+    if held:
+        yield unfreeze(net, Selection(held))
+    if len(hold):
+        yield freeze(net, hold, statistics=stage.statistics, dropout=stage.dropout, name=name)
+
+
+def _name(number: int) -> str:
+    return f"stage {number + 1} of the schedule"
