@@ -37,17 +37,17 @@ def each_sample(step: Callable[..., Any] | nn.Cell, *inputs: Any) -> Tensor:
         >>> mg.each_sample(step, Tensor([[1.0], [1.0]]), Tensor([[1.0], [1.0]])).asnumpy().tolist()
         [1.0, 0.0]
     """
-    sizes = {
-        index: size for index, value in enumerate(inputs) for size in _batch_sizes(index, value)
-    }
+    sizes = [
+        found for place, value in enumerate(inputs) for found in _sizes(f"inputs[{place}]", value)
+    ]
     if not sizes:
         raise ArgumentError("inputs () are empty; give the tensors of one batch")
-    if len(set(sizes.values())) > 1:
-        given = "\n".join(f"inputs[{index}]: {size}" for index, size in sizes.items())
+    size = sizes[0][1]
+    if any(other != size for _, other in sizes):
+        given = "\n".join(f"{label}: {other}" for label, other in sizes)
         raise ShapeError(
             f"inputs have different batch sizes; give one example per row in each\n{given}"
         )
-    size = next(iter(sizes.values()))
     if size == 0:
         raise ShapeError("inputs have 0 examples; give at least one")
     # Cut once: slicing out each example costs more than the step itself.
@@ -55,18 +55,16 @@ def each_sample(step: Callable[..., Any] | nn.Cell, *inputs: Any) -> Tensor:
     return ops.stack([_loss(step(*(_example(value, i) for value in cut))) for i in range(size)])
 
 
-def _batch_sizes(index: int, value: Any) -> Iterator[int]:
+def _sizes(label: str, value: Any) -> Iterator[tuple[str, int]]:
     if isinstance(value, (tuple, list)):
-        for item in value:
-            yield from _batch_sizes(index, item)
+        for place, item in enumerate(value):
+            yield from _sizes(f"{label}[{place}]", item)
     elif not isinstance(value, Tensor):
-        raise ArgumentTypeError(
-            f"inputs[{index}] {value!r} is a {type(value).__name__}; give a Tensor"
-        )
+        raise ArgumentTypeError(f"{label} {value!r} is a {type(value).__name__}; give a Tensor")
     elif value.ndim == 0:
-        raise ShapeError(f"inputs[{index}] {value!r} is a scalar; give a tensor of shape (N, ...)")
+        raise ShapeError(f"{label} {value!r} is a scalar; give a tensor of shape (N, ...)")
     else:
-        yield value.shape[0]
+        yield label, value.shape[0]
 
 
 def _cut(value: Any) -> Any:
