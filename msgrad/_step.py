@@ -238,7 +238,7 @@ class TrainStep(nn.Cell):
         """Go to the stage that the network asks for; without inputs the reach is not looked for."""
         watch = self._watch
         watch.settle()
-        weights = self._trainable.of(watch.records, watch.stops(), inputs)
+        weights = self._trainable.of(watch.records, watch.routes(), inputs)
         check_updates(self.updates)
         release_latches([r.parameter for r in watch.records if r.can_train], weights)
         compiled = self._engine.compilations()
@@ -250,7 +250,7 @@ class TrainStep(nn.Cell):
         # not registered: the optimizers of several stages share the names of their states
         self.__dict__["inner"] = stage.inner
         self._cells["optimizer"] = stage.optimizer
-        if inputs is not None or self._trainable.knows(watch.stops()):
+        if inputs is not None or self._trainable.knows(watch.routes()):
             watch.know()
 
 
