@@ -19,6 +19,8 @@ from msgrad._errors import (
 )
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
+from msgrad._groups import layer_decay, no_decay, param_groups
+from msgrad._hold import HoldOptimizer
 from msgrad._no_grad import no_grad
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
@@ -47,6 +49,7 @@ __all__ = [
     "DeviceError",
     "Freeze",
     "FrozenWeightError",
+    "HoldOptimizer",
     "Movement",
     "MovingAverage",
     "MsgradError",
@@ -69,7 +72,10 @@ __all__ = [
     "frozen_state",
     "gradual_stages",
     "is_frozen",
+    "layer_decay",
+    "no_decay",
     "no_grad",
+    "param_groups",
     "parameters_to_vector",
     "reach",
     "reverse_gradient",

@@ -165,7 +165,7 @@ def _record(places: list[tuple[nn.Cell, str, Parameter]]) -> Record:
 
 
 def lift_loaded(records: Iterable[Record], texts: Collection[str]) -> None:
-    """Take away claims that came from a file, where whoever made them is about to make them again."""
+    """Take away claims from a file that whoever made them is about to make again."""
     for record in records:
         for claim in [c for c in record.claims if c.loaded and c.patterns in texts]:
             record.lift(claim)
