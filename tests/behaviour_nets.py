@@ -182,3 +182,27 @@ class Features(nn.Cell):
 
     def construct(self, x: Tensor) -> Tensor:
         return self.net.features(x)
+
+
+class Gained(mg.CellWrapper):
+    """A wrapper with a weight of its own."""
+
+    def __init__(self, cell: nn.Cell) -> None:
+        super().__init__(cell)
+        self.gain = Parameter(Tensor(np.array([1.0], np.float32)), name="gain")
+
+    def construct(self, x: Tensor) -> Tensor:
+        return self.cell(x) * self.gain
+
+
+class Containers(nn.Cell):
+    """Weights in a tuple, cells in each kind of container, one cell at two paths."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        ones = [Tensor(np.ones(2, np.float32)) for _ in range(2)]
+        self.several = ms.ParameterTuple([Parameter(t, name=f"w{n}") for n, t in enumerate(ones)])
+        self.items = nn.CellList([nn.Dense(2, 2), nn.BatchNorm1d(2)])
+        self.table = nn.CellDict({"left": nn.Dense(2, 2)})
+        self.again = self.items[1]
+        self.nothing: nn.Cell | None = None
