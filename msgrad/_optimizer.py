@@ -15,7 +15,8 @@ class OptimizerWrapper(nn.Cell):
     """
 
     def __init__(self, optimizer: nn.Cell) -> None:
-        super().__init__(auto_prefix=False)
+        # not super(): a subclass may also be of MindSpore's Optimizer, whose __init__ wants weights
+        nn.Cell.__init__(self, auto_prefix=False)
         self.optimizer = optimizer
         # without it a functional graph takes the gradients as constants and compiles at every step
         self.enable_tuple_broaden = True
