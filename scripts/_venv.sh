@@ -57,7 +57,7 @@ find_python() {
 # An environment of ours that runs, stands where it was made, and was not left half-installed.
 venv_works() {
     local venv=$1 newest=$2
-    [ -x "$venv/bin/python" ] && [ ! -e "$venv/installing" ] &&
+    [ ! -e "$venv/installing" ] &&
         [ -z "$(python_fault "$venv/bin/python" "$newest")" ] &&
         "$venv/bin/python" -c 'import pip, sys; sys.exit(sys.prefix != sys.argv[1])' "$venv" 2>/dev/null
 }

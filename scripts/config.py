@@ -5,11 +5,13 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, fields, is_dataclass
-from typing import Any, get_args, get_origin, get_type_hints
+from typing import Any, TypeVar, get_args, get_origin, get_type_hints
 
 import yaml
 
 from msgrad import PlanError
+
+Kind = TypeVar("Kind")
 
 
 @dataclass(frozen=True)
@@ -44,8 +46,10 @@ class Config:
     stop_by_hand: bool = False
 
 
-def load_config(path: str, changes: Sequence[str] = ()) -> Config:
+def load_config(path: str, changes: Sequence[str] = (), kind: type[Kind] = Config) -> Kind:
     """Read a config file and apply changes such as ``optimizer.learning_rate=0.01``.
+
+    Another dataclass as ``kind`` names other keys.
 
     Raises:
         PlanError: The file cannot be read, or a key or value is not one of a config.
@@ -58,7 +62,7 @@ def load_config(path: str, changes: Sequence[str] = ()) -> Config:
     values = _mapping(_parse(text, f"config {path!r}") or {}, path)
     for change in changes:
         _apply(values, change)
-    return _build(Config, values, path)
+    return _build(kind, values, path)
 
 
 def _parse(text: str, where: str) -> Any:
