@@ -22,7 +22,7 @@ from config import Config, Optimizer, load_config
 from digits import DigitsNet, digits_dataset, load_digits
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = sorted((ROOT / "configs").glob("*.yaml"))
+CONFIGS = sorted((ROOT / "configs").glob("digits_*.yaml"))
 STEPS_PER_EPOCH = 1437 // 32
 EVERY_WEIGHT = [
     "conv1.weight",
