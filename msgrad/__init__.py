@@ -1,6 +1,7 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
 from msgrad import rules
+from msgrad._audit import Audit, audit
 from msgrad._average import MovingAverage
 from msgrad._device import use_device
 from msgrad._each_sample import each_sample
@@ -42,6 +43,7 @@ __version__ = "0.1.0"
 __all__ = [
     "ArgumentError",
     "ArgumentTypeError",
+    "Audit",
     "AuditError",
     "CellWrapper",
     "CheckpointError",
@@ -67,6 +69,7 @@ __all__ = [
     "Summary",
     "TrainStep",
     "WeightUpdates",
+    "audit",
     "each_sample",
     "freeze",
     "frozen_state",

@@ -5,11 +5,20 @@ from __future__ import annotations
 import json
 import math
 from collections import Counter
+from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
-from msgrad._errors import AuditError
+import mindspore as ms
+from mindspore import nn
+
+from msgrad._errors import ArgumentError, AuditError
+from msgrad._evidence import gather, watched_in
+from msgrad._facts import Book
+from msgrad._findings import findings_of
 from msgrad._rows import VERDICTS, AuditRow, Finding
+from msgrad._select import Pattern, select
+from msgrad._subject import subject_of
 
 _SHOWN = 5
 
@@ -24,8 +33,15 @@ class Audit:
         steps: The number of steps that were run.
 
     Examples:
-        >>> Audit(rows=(), findings=(), steps=3).ok
-        True
+        >>> import mindspore as ms
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss()).set_train()
+        >>> audit = mg.audit(step, ms.ops.ones((2, 4)), ms.ops.zeros((2, 2)))
+        >>> audit.ok, [row.verdict for row in audit.rows]
+        (True, ['held', 'held', 'trained', 'trained'])
     """
 
     rows: tuple[AuditRow, ...]
@@ -116,6 +132,66 @@ class Audit:
     def __repr__(self) -> str:
         counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items() if n)
         return f"Audit({counts or 'no parameters'}; {len(self.problems)} problems)"
+
+
+def audit(
+    step: nn.Cell | ms.Model | Callable[..., object],
+    *inputs: object,
+    steps: int = 3,
+    net: nn.Cell | None = None,
+    optimizer: nn.Cell | Sequence[nn.Cell] | None = None,
+    held: Pattern | None = None,
+) -> Audit:
+    """Run real steps, restore everything to the byte, and say of each parameter what happened.
+
+    It is told by what moved, not by flags: weights, optimizer state, counters, statistics and seeds
+    are copied before and written back after. The hidden stream of an active ``nn.Dropout`` cannot
+    be restored; the audit names it. What the step prints, it prints.
+
+    The gradient is that of the loss at the weights as they are, on the first batch: for a
+    `TrainStep`, a train cell with a ``network``, and a function around ``value_and_grad``, from one
+    more compiled graph, which also shows where a gradient can get to; for any other train cell as
+    it comes to the optimizer, with random trials where it is zero.
+
+    Args:
+        step: A `TrainStep`, any train cell, a ``Model``, or the function that does a step. In the
+            mode (``set_train``) to be looked at; a Model is put in training for the time.
+        *inputs: One batch, as the step is called with; for a Model a dataset, of which the first
+            batches are taken.
+        steps: Number of steps. More than 3 where gradients are summed over several steps.
+        net: The Cell that holds the parameters, where ``step`` is a function.
+        optimizer: The optimizer that the function calls, or a list of them.
+        held: Patterns of parameters that this step is to leave alone although nothing says so to
+            MindSpore, such as the discriminator in the generator's step.
+
+    Returns:
+        The audit; printed, it is a table.
+
+    Raises:
+        ArgumentTypeError: ``step`` is nothing that trains, or net and optimizer are missing.
+        ArgumentError: No inputs, no optimizer, or ``steps`` is not positive.
+        NoMatchError: A pattern of ``held`` selects nothing.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> optimizer = nn.AdamWeightDecay(net.trainable_params(), 0.1, weight_decay=0.1)
+        >>> step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer).set_train()
+        >>> net[0].weight.requires_grad = False
+        >>> mg.audit(step, ms.ops.ones((2, 4)), ms.ops.zeros((2, 2))).rows[0].verdict
+        'leaks'
+    """
+    if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
+        raise ArgumentError(f"steps {steps!r} is no number of steps; give 1 or more")
+    subject = subject_of(step, inputs, steps, net, optimizer)
+    left = {id(p) for p in select(subject.network, held)} if held is not None else set()
+    watched = watched_in(subject)
+    evidence = gather(subject, watched, steps)
+    book = Book(subject, evidence, left)
+    rows = tuple(book.row(name, value) for name, value in watched.items())
+    return Audit(rows, findings_of(subject, evidence, book, rows), steps)
 
 
 def _severity(row: AuditRow) -> int:

@@ -25,11 +25,15 @@ class Node:
         name: What other nodes call its result.
         op_type: The operator, as in `MatMul`.
         inputs: The names of nodes, parameters and constants that it reads, in order.
+        scope: The cells that it stands in, as in `Default/fc-Dense`.
+        attributes: The names of its attributes.
     """
 
     name: str
     op_type: str
     inputs: tuple[str, ...]
+    scope: str = ""
+    attributes: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -70,9 +74,12 @@ def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
         )
         text = _cell_graph_executor._graph_executor.get_func_graph_proto(phase, "anf_ir", False)
         _forget(cell, phase)
-    model = anf_ir_pb2.ModelProto()  # pyright: ignore  # made when imported, unseen by pyright
-    model.ParseFromString(text)
-    return _read(model.graph)
+    return _read(text)
+
+
+def called_graph(cell: nn.Cell) -> Graph:
+    """Return the graph that the last call of a cell in GRAPH_MODE compiled; it costs no compile."""
+    return _read(cell.get_func_graph_proto())
 
 
 @contextmanager
@@ -93,10 +100,19 @@ def _forget(cell: nn.Cell, phase: str) -> None:
     _cell_graph_executor.del_net_res(cell, {phase})
 
 
-def _read(graph: Any) -> Graph:
+def _read(text: bytes) -> Graph:
+    model = anf_ir_pb2.ModelProto()  # pyright: ignore  # made when imported, unseen by pyright
+    model.ParseFromString(text)
+    graph = model.graph
     return Graph(
         nodes=tuple(
-            Node(node.name, node.op_type, tuple(source.name for source in node.input))
+            Node(
+                node.name,
+                node.op_type,
+                tuple(source.name for source in node.input),
+                node.scope,
+                frozenset(attribute.name for attribute in node.attribute),
+            )
             for node in graph.node
         ),
         parameters=tuple(parameter.name for parameter in graph.parameters),

@@ -11,7 +11,7 @@ from __future__ import annotations
 import io
 import os
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
 
@@ -78,11 +78,30 @@ def find_reach(network: nn.Cell, inputs: Sequence[object]) -> Reach:
     weights = [p for p in network.get_parameters() if p.dtype in _FLOATS]
     if not weights:
         return Reach([], [], [])
-    gradient = _Gradient(_ScaledTotal(network), weights)
-    found = _by_structure(
-        compiled_graph(gradient, Tensor(1.0, mstype.float32), *inputs), len(weights)
-    )
-    seen = _by_trials(gradient, weights, inputs) if None in found else [False] * len(weights)
+    gradient = GradientCell(_ScaledTotal(network), weights)
+    graph = compiled_graph(gradient, one(), *inputs)
+    return sorted_reach(gradient, graph, weights, inputs)
+
+
+def one() -> Tensor:
+    """Return the 1 that a gradient is multiplied by; it must not be a constant of the graph."""
+    return Tensor(1.0, mstype.float32)
+
+
+def sorted_reach(
+    gradient: nn.Cell, graph: Graph, weights: Sequence[Parameter], inputs: Sequence[object]
+) -> Reach:
+    """Sort weights by the graph of their gradients, and by running it where that does not tell."""
+    found = by_structure(graph, len(weights))
+    seen = [False] * len(weights)
+    if None in found:
+        everything = list(gradient.get_parameters())
+        before = [copy_of(p) for p in everything]
+        try:
+            seen = by_trials(lambda *given: gradient(one(), *given), weights, inputs)
+        finally:
+            for parameter, value in zip(everything, before, strict=True):
+                write(parameter, value)
     hit = [s or (s is None and t) for s, t in zip(found, seen, strict=True)]
     names = [p.name for p in weights]
     return Reach(
@@ -118,7 +137,9 @@ class _ScaledTotal(nn.Cell):
         return out
 
 
-class _Gradient(nn.Cell):
+class GradientCell(nn.Cell):
+    """The gradients of a cell whose first input is a factor, by a list of weights."""
+
     def __init__(self, total: nn.Cell, weights: Sequence[Parameter]) -> None:
         super().__init__(auto_prefix=False)
         self.total = total
@@ -130,7 +151,7 @@ class _Gradient(nn.Cell):
         return self.msgrad_gradient(self.total, self.msgrad_weights)(factor, *inputs)
 
 
-def _by_structure(graph: Graph, count: int) -> list[bool | None]:
+def by_structure(graph: Graph, count: int) -> list[bool | None]:
     """Say of each gradient whether it depends on the factor; None where a call hides it."""
     nodes = {node.name: node for node in graph.nodes}
     factor = graph.parameters[0]
@@ -172,29 +193,27 @@ def _depends(name: str, inputs: list[bool | None]) -> bool | None:
     return False if inputs or name.startswith("cst") else None
 
 
-def _by_trials(
-    gradient: nn.Cell, weights: Sequence[Parameter], inputs: Sequence[object]
+def by_trials(
+    run: Callable[..., Sequence[Tensor]], weights: Sequence[Parameter], inputs: Sequence[object]
 ) -> list[bool]:
-    """Take gradients with real, then random weights and inputs; say at which one was seen."""
-    everything = list(gradient.get_parameters())
-    before = [copy_of(p) for p in everything]
-    seen = [False] * len(weights)
+    """Take gradients with real, then random weights and inputs; say at which one was seen.
+
+    What was written and what the runs move is for the caller to restore.
+    """
+    seen: list[bool] = []
     rng = np.random.default_rng(0)
-    try:
-        with _silence():
-            for trial in range(TRIALS):
-                if trial:
-                    for parameter in weights:
-                        write(parameter, _random_weight(parameter, rng))
-                # inputs in pairs of both signs, so that a branch on a sign is taken both ways
-                sign = 1 if trial % 2 else -1
-                pair = np.random.default_rng((trial + 1) // 2)
-                given = [_random_input(v, pair, sign) if trial else v for v in inputs]
-                found = gradient(Tensor(1.0, mstype.float32), *given)
-                seen = [s or _nonzero(g) for s, g in zip(seen, found, strict=True)]
-    finally:
-        for parameter, value in zip(everything, before, strict=True):
-            write(parameter, value)
+    with silence():
+        for trial in range(TRIALS):
+            if trial:
+                for parameter in weights:
+                    write(parameter, _random_weight(parameter, rng))
+            # inputs in pairs of both signs, so that a branch on a sign is taken both ways
+            sign = 1 if trial % 2 else -1
+            pair = np.random.default_rng((trial + 1) // 2)
+            found = [
+                _nonzero(g) for g in run(*(random_inputs(inputs, pair, sign) if trial else inputs))
+            ]
+            seen = [s or f for s, f in zip(seen or found, found, strict=True)]
     return seen
 
 
@@ -211,14 +230,18 @@ def _random_weight(parameter: Parameter, rng: np.random.Generator) -> np.ndarray
     return values
 
 
-def _random_input(value: object, rng: np.random.Generator, sign: int) -> object:
-    if isinstance(value, Tensor) and value.dtype in _FLOATS:
-        return Tensor(sign * rng.standard_normal(value.shape).astype(np.float32), value.dtype)
-    return value
+def random_inputs(inputs: Sequence[object], rng: np.random.Generator, sign: int) -> list[object]:
+    """Replace floating tensors by random ones."""
+    return [
+        Tensor(sign * rng.standard_normal(value.shape).astype(np.float32), value.dtype)
+        if isinstance(value, Tensor) and value.dtype in _FLOATS
+        else value
+        for value in inputs
+    ]
 
 
 @contextmanager
-def _silence() -> Iterator[None]:
+def silence() -> Iterator[None]:
     """Send to nowhere what is printed: by a graph to descriptor 1, eagerly to sys.stdout."""
     sys.stdout.flush()
     kept = os.dup(1)

@@ -5,7 +5,8 @@ from __future__ import annotations
 import logging
 import math
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
@@ -14,6 +15,7 @@ from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
+from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
 from msgrad._stages import Stages
@@ -252,6 +254,26 @@ class TrainStep(nn.Cell):
         self._cells["optimizer"] = stage.optimizer
         if inputs is not None or self._trainable.knows(watch.routes()):
             watch.know()
+
+
+def enter_as_next_call(
+    step: TrainStep, inputs: Sequence[object], look: Callable[[], Reach]
+) -> None:
+    """Bring a step to the stage of its next call, with a reach that the caller finds."""
+    step._watch.settle()
+    step._trainable.learn(step._watch.routes(), look())
+    if step._watch.changed():
+        step._enter(inputs, runs=True)
+
+
+@contextmanager
+def position_kept(step: TrainStep) -> Iterator[None]:
+    """Put the position of a step back after a block."""
+    position = step.position
+    try:
+        yield
+    finally:
+        step.__dict__["_position"] = position
 
 
 def _check_arguments(optimizer: object, train_cell: object, clip_norm: object) -> None:

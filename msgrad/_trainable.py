@@ -35,6 +35,10 @@ class Trainable:
         """Say whether the reach by these routes is known, or not asked for."""
         return self._unreached == "allow" or routes in self._reaches
 
+    def learn(self, routes: Hashable, found: Reach) -> None:
+        """Take a reach that somebody else found, where it is not known."""
+        self._reaches.setdefault(routes, found)
+
     def of(
         self, records: Sequence[Record], routes: Hashable, inputs: Sequence[object] | None
     ) -> list[Parameter]:

@@ -72,7 +72,7 @@ def cannot_hold(cell: nn.Cell) -> str | None:
 @cache
 def _free_dropout(kind: type[nn.Cell]) -> str:
     """Name the method and line that drop whatever the mode is; empty where there is none."""
-    for method in _own_methods(kind):
+    for method in own_methods(kind):
         try:
             lines, start = inspect.getsourcelines(method)
             tree = ast.parse(textwrap.dedent("".join(lines)))
@@ -89,7 +89,7 @@ def _free_dropout(kind: type[nn.Cell]) -> str:
     return ""
 
 
-def _own_methods(kind: type[nn.Cell]) -> Iterator[FunctionType]:
+def own_methods(kind: type[nn.Cell]) -> Iterator[FunctionType]:
     for owner in kind.__mro__:
         if issubclass(owner, nn.Cell) and not owner.__module__.startswith("mindspore."):
             for value in vars(owner).values():

@@ -1,0 +1,225 @@
+"""The facts of each parameter: the evidence put beside what records, flags and optimizers say."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection
+
+import mindspore as ms
+from mindspore import Tensor, nn
+
+from msgrad._cells import every_cell
+from msgrad._claims import Claim, Record, see
+from msgrad._culprit import Cut
+from msgrad._errors import ConflictError
+from msgrad._evidence import Evidence
+from msgrad._latch import latches, release_latches
+from msgrad._rates import Rates, rates_by_weight
+from msgrad._rows import AuditRow
+from msgrad._step import TrainStep
+from msgrad._subject import Subject
+from msgrad._update import WeightUpdates
+from msgrad._verdict import Facts, verdict_on
+
+
+class Book:
+    """All that is written down of one subject beside the evidence of its steps."""
+
+    def __init__(self, subject: Subject, evidence: Evidence, kept_out: Collection[int]) -> None:
+        self.evidence = evidence
+        self.records = see(subject.network)
+        self.owners = _owners(subject.network)
+        self._kept_out = kept_out
+        weights = [p for o in subject.optimizers for p in o.parameters]
+        self.in_optimizer = {id(p) for p in weights}
+        self._names = {str(p.name) for p in weights}
+        self._rates: dict[int, Rates] = {}
+        for optimizer in subject.optimizers:
+            self._rates.update(_rates(optimizer))
+        self._held = {n for o in subject.optimizers for n in getattr(o, "held", ())}
+        step = subject.holder
+        self._train_step = step if isinstance(step, TrainStep) else None
+        self._updates = {
+            name: type(update).__name__
+            for update in (step.updates if isinstance(step, TrainStep) else ())
+            if isinstance(update, WeightUpdates)
+            for name in update.names
+        }
+        self._lost = set(evidence.reach.unreached) if evidence.reach else set()
+        self._unseen = set(evidence.reach.unseen) if evidence.reach else set()
+        self._pynative = ms.get_context("mode") == ms.PYNATIVE_MODE
+        self.latched = _latched(list(self.records.values())) if latches() else set()
+
+    def row(self, name: str, value: Tensor) -> AuditRow:
+        """Judge one parameter or buffer."""
+        facts = self.facts(name, value)
+        rule, verdict, reason = verdict_on(facts)
+        movement = self.evidence.movement.get(id(value))
+        return AuditRow(
+            name=name,
+            shape=tuple(value.shape),
+            dtype=str(value.dtype).lower(),
+            rule=rule,
+            requires_grad=facts.flag,
+            in_optimizer=facts.in_optimizer,
+            lr=facts.lr,
+            weight_decay=facts.decay,
+            gradient=facts.gradient if facts.path == "reached" else None,
+            max_change=movement.max_change if movement else 0.0,
+            l2=movement.l2 if movement else 0.0,
+            bits_changed=movement.bits_changed if movement else 0,
+            state_changed=self.evidence.state.get(name),
+            verdict=verdict,
+            reason=reason,
+        )
+
+    def facts(self, name: str, value: Tensor) -> Facts:
+        """Collect what is known of one parameter or buffer."""
+        key = id(value)
+        record = self.records.get(key)
+        rates = self._rates.get(key)
+        norm = self.evidence.gradients.get(key)
+        cut = self.evidence.cuts.get(name, Cut(""))
+        kind = self._kind(record)
+        claims = self._claims(key, record, kind)
+        flag = bool(getattr(value, "requires_grad", False)) if record else False
+        return Facts(
+            kind=kind,
+            flag=flag,
+            claims=", ".join(dict.fromkeys(claim.patterns for claim in claims)),
+            left_out=self._left_out(name, key, record),
+            hold=name in self._held,
+            by_hand=kind == "statistic" and self._frozen_by_flags(key),
+            adapting=any(not claim.statistics for claim in claims),
+            in_optimizer=key in self.in_optimizer,
+            by_step=self._left_by_step(name, key, record),
+            replaced=name in self._names and key not in self.in_optimizer,
+            lr=rates.lr if rates else None,
+            decay=rates.weight_decay if rates else None,
+            path=self._path(name, key),
+            cut=cut.text,
+            stopped=cut.stopped,
+            gradient=norm,
+            later=self.evidence.later.get(key),
+            elsewhere=self._elsewhere(key),
+            ignored=self._pynative and not flag,
+            latched=key in self.latched,
+            broken=self._broken(key, norm),
+            moved=self._moved(key),
+            called=self.evidence.called,
+            update=self._updates.get(name, ""),
+            remark=self._remark(value, rates, norm),
+        )
+
+    def _kind(self, record: Record | None) -> str:
+        if record is None:
+            return "buffer"
+        if record.statistic:
+            return "statistic"
+        return "weight" if record.floating else "integer"
+
+    def _claims(self, key: int, record: Record | None, kind: str) -> list[Claim]:
+        if record is None:
+            return []
+        if kind != "statistic":
+            return record.claims
+        # a statistic is frozen with its layer
+        mates = [self.records[m] for m in self._mates(key) if self.records[m].design]
+        if not mates or not all(mate.claims for mate in mates):
+            return []
+        return [claim for mate in mates for claim in mate.claims]
+
+    def _mates(self, key: int) -> list[int]:
+        """Return the other parameters of the cell that owns one."""
+        owner = self.owners.get(key)
+        if owner is None:
+            return []
+        return [id(p) for p in owner._params.values() if p is not None and id(p) != key]
+
+    def _frozen_by_flags(self, key: int) -> bool:
+        owner = self.owners.get(key)
+        if owner is None or getattr(owner, "affine", True) is False:
+            return False
+        mates = [self.records[mate] for mate in self._mates(key)]
+        weights = [r for r in mates if r.can_train]
+        return bool(weights) and not any(r.parameter.requires_grad or r.claims for r in weights)
+
+    def _left_out(self, name: str, key: int, record: Record | None) -> str:
+        if key in self._kept_out:
+            return "held="
+        if self._train_step is None or record is None or not record.trains:
+            return ""
+        out = key not in self.in_optimizer and name not in self._lost
+        return "trainable=" if out else ""
+
+    def _left_by_step(self, name: str, key: int, record: Record | None) -> bool:
+        if self._train_step is None or record is None:
+            return False
+        return record.trains and key not in self.in_optimizer and name in self._lost
+
+    def _path(self, name: str, key: int) -> str:
+        if name in self._lost:
+            return "unreached"
+        if name in self._unseen:
+            return "unseen"
+        return "reached" if key in self.evidence.gradients else "unknown"
+
+    def _elsewhere(self, key: int) -> bool | None:
+        norm = self.evidence.elsewhere.get(key)
+        return None if norm is None else norm != 0.0
+
+    def _moved(self, key: int) -> str:
+        movement = self.evidence.movement.get(key)
+        if movement is None or not movement.bits_changed:
+            return ""
+        if movement.max_change == 0.0:
+            return "the signs of zeros changed"
+        return f"it moved {movement.max_change:.2g}"
+
+    def _broken(self, key: int, norm: float | None) -> str:
+        movement = self.evidence.movement.get(key)
+        if key in self.evidence.broken:
+            return "it is not finite before the first step"
+        if norm is not None and not math.isfinite(norm):
+            loss = self.evidence.losses[:1]
+            lost = (
+                f", and so is the loss ({loss[0]})" if loss and not math.isfinite(loss[0]) else ""
+            )
+            return f"its gradient is not finite{lost}"
+        if movement is not None and not math.isfinite(movement.max_change):
+            return "it is not finite after the steps"
+        return ""
+
+    def _remark(self, value: Tensor, rates: Rates | None, norm: float | None) -> str:
+        if rates and norm and rates.lr and str(value.dtype) in ("Float16", "BFloat16"):
+            return f"steps of rate {rates.lr:g} may be below the precision of {value.dtype}".lower()
+        return "the step does not pass its gradient on, or something writes the weight back"
+
+
+def _rates(optimizer: nn.Cell) -> dict[int, Rates]:
+    try:
+        return rates_by_weight(optimizer)
+    # an optimizer of the user's own need not have the methods
+    except (AttributeError, TypeError, ValueError):
+        return {}
+
+
+def _owners(network: nn.Cell) -> dict[int, nn.Cell]:
+    return {
+        id(p): cell
+        for cell in reversed(every_cell(network))
+        for p in cell._params.values()
+        if p is not None
+    }
+
+
+def _latched(records: list[Record]) -> set[int]:
+    """Return what MindSpore 2.7 keeps at a zero gradient in PYNATIVE_MODE."""
+    found = set()
+    for record in records:
+        if record.trains:
+            try:
+                release_latches([record.parameter], [record.parameter])
+            except ConflictError:
+                found.add(id(record.parameter))
+    return found
