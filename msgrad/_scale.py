@@ -61,7 +61,7 @@ class ScaleGradient(_MultiplyGradient):
         at: Where the gradient is scaled: ``"output"`` or ``"input"`` of the cell.
 
     Inputs:
-        Those of the wrapped cell; integers and booleans pass unchanged.
+        Those of the wrapped cell; integers, booleans and sparse tensors pass unchanged.
 
     Outputs:
         Those of the wrapped cell.
@@ -111,7 +111,7 @@ class ReverseGradient(_MultiplyGradient):
         at: Where the gradient is reversed: ``"input"`` or ``"output"`` of the cell.
 
     Inputs:
-        Those of the wrapped cell; integers and booleans pass unchanged.
+        Those of the wrapped cell; integers, booleans and sparse tensors pass unchanged.
 
     Outputs:
         Those of the wrapped cell.

@@ -54,7 +54,7 @@ class StopGradient(GradientWrapper):
         Those of the wrapped cell: tensors, tuples, lists, dicts, None, numbers, keywords.
 
     Outputs:
-        Those of the wrapped cell.
+        Those of the wrapped cell; a named tuple becomes a plain one.
 
     Raises:
         ArgumentError: ``at`` is something else.

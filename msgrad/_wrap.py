@@ -72,10 +72,6 @@ def wrap(
         )
     chosen = {_core(cell) for _, cell in select_cells(net, *patterns)}
     paths = [(path, cell) for path, cell in cell_paths(net) if path and _core(cell) in chosen]
-    if _core(net) in chosen:
-        raise ArgumentError(
-            "net is among the cells to wrap; wrap it from outside: StopGradient(net)"
-        )
     _check_construct(paths)
     _check_lists(net, paths)
     made = {cell: _made(wrapper, path, cell) for path, cell in reversed(paths)}
@@ -206,8 +202,7 @@ def _places(net: nn.Cell) -> Iterator[_Place]:
 
 
 def _install(replacements: Iterable[tuple[_Place, nn.Cell]]) -> None:
-    # Listed first: while cells are exchanged, the walk over them would go astray.
-    for place, cell in list(replacements):
+    for place, cell in replacements:
         if cell is not place.cell:
             # Not by setattr, which renames a parameter whose name is not its path.
             place.parent._cells[place.key] = cell

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections import OrderedDict
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -131,6 +133,20 @@ def test_load_state_dict_reports_what_it_would_report_for_the_plain_net(spoil):
     with pytest.raises(RuntimeError, match="in loading state_dict") as of_wrapped:
         net.load_state_dict(state)
     assert str(of_wrapped.value) == str(of_plain.value)
+
+
+def test_keys_of_another_cell_whose_path_ends_the_same_way_are_left_alone():
+    def named(**cells: nn.Cell) -> nn.SequentialCell:
+        return nn.SequentialCell(OrderedDict(cells))
+
+    net = named(deep=named(inner=named(cell=dense(2, 2))), inner=dense(2, 2))
+    mg.wrap(net, "inner", wrapper=mg.StopGradient)
+    state = net.state_dict()
+    del state["deep.inner.cell.bias"]
+    with pytest.raises(
+        RuntimeError, match=r'Missing key.s. in state_dict: "deep\.inner\.cell\.bias"'
+    ):
+        net.load_state_dict(state)
 
 
 def test_a_root_wrapper_reports_keys_without_a_segment_of_its_own():
