@@ -7,6 +7,7 @@ from collections.abc import Collection, Sequence
 import numpy as np
 from mindspore import Parameter, nn
 
+from msgrad._errors import ArgumentError
 from msgrad._slots import own_parameters, owner_of, rates_of
 from msgrad._weights import copy_of, write
 
@@ -30,6 +31,12 @@ class Keeping:
         names = {p.name for p in weights}
         own = [p for p in own_parameters(inner, weights) if id(p) not in rates]
         self.state: dict[str, Parameter] = {p.name: p for p in own}
+        if len(self.state) < len(own):
+            twice = next(p.name for p in own if self.state[p.name] is not p)
+            raise ArgumentError(
+                f"train cell and optimizer each have a state named {twice!r}, of which only one "
+                "could go along to a later stage; give clone another prefix"
+            )
         self.owners = {name: owner_of(name, names) for name in self.state}
         # the optimizer may have run in another stage
         self.first = self._copied(optimizer, weights, slots=slots) if first is None else first
@@ -55,7 +62,8 @@ class Keeping:
     def restart_state(self, weights: Collection[str]) -> None:
         """Put the slots of some weights back to where the optimizer began."""
         for name, first in self.first.items():
-            if self.owners[name] in weights:
+            # whether a weight is held is the user's decision, not state of the optimizer
+            if self.owners[name] in weights and not name.startswith("hold_mask."):
                 write(self.state[name], first)
 
 

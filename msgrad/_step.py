@@ -65,6 +65,7 @@ class TrainStep(nn.Cell):
         clip_norm: Largest global norm of the gradients of the trained weights.
         unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out
             of the optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
+            What the first batch decides in Python (``if mask is None``) counts for all batches.
         restart_state: A weight that is released again starts with fresh optimizer state.
         restart_counters: Shared counters of the optimizer start anew at each change of the stage;
             ``global_step``, which the schedule of a rate reads, goes on.
@@ -142,6 +143,25 @@ class TrainStep(nn.Cell):
     def construct(self, *inputs: Any) -> Any:
         # only an outer graph, such as that of a data sink, gets here
         return self.inner(*inputs)
+
+    def set_grad(self, requires_grad: bool = True) -> TrainStep:
+        """Refuse to be differentiated: the step takes the gradient itself.
+
+        Args:
+            requires_grad: Whether somebody else wants to.
+
+        Returns:
+            The step itself.
+
+        Raises:
+            ArgumentError: Somebody does.
+        """
+        if requires_grad:
+            raise ArgumentError(
+                "a TrainStep takes the gradient itself and is not put into a train cell; give "
+                "ms.Model(step) no optimizer"
+            )
+        return self
 
     def prepare(self, *inputs: Any, runs: bool = False) -> None:
         """Go to the stage that the network asks for now, without waiting for the next call.
