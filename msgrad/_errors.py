@@ -59,3 +59,7 @@ class CheckpointError(MsgradError, ValueError):
 
 class DeviceError(MsgradError, RuntimeError):
     """A device is asked for that cannot be used."""
+
+
+class MissingPackageError(MsgradError, ImportError):
+    """An optional package is needed that is not installed."""
