@@ -79,10 +79,6 @@ class Record:
         assert parameter is not None
         return parameter
 
-    def is_of(self, parameter: Parameter) -> bool:
-        """Whether it tells of this very parameter."""
-        return self._parameter() is parameter
-
     @property
     def can_train(self) -> bool:
         """Whether an optimizer may ever move it: no statistic, no integer."""
@@ -158,7 +154,7 @@ def see(net: nn.Cell) -> dict[int, Record]:
 def _record(places: list[tuple[nn.Cell, str, Parameter]]) -> Record:
     parameter = places[0][2]
     record = parameter.__dict__.get(_KEY)
-    if record is None or not record.is_of(parameter):
+    if record is None:
         statistic = any(name in statistic_names(cell) for cell, name, _ in places)
         record = parameter.__dict__[_KEY] = Record(parameter, statistic=statistic)
     return record

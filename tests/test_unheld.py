@@ -62,6 +62,21 @@ def test_what_cannot_be_held_is_named_with_the_reason_once(make: Make, path: str
     assert len(warned) == 1
 
 
+def test_a_cell_in_two_places_is_named_once():
+    cell = FreeDropout()
+    net = nn.SequentialCell(cell, cell, Shift())
+    with pytest.warns(UserWarning, match="frozen cell '0'") as warned:
+        mg.freeze(net, "0")
+    assert len(warned) == 1
+
+
+def test_a_norm_that_keeps_nothing_is_named_where_statistics_are_to_be_held():
+    net = nn.SequentialCell(mint.nn.BatchNorm1d(4, track_running_stats=False), Shift())
+    mg.freeze(net, "0", statistics=False)
+    with pytest.warns(UserWarning, match="keeps no running statistics"):
+        mg.freeze(net, "0", dropout=False)
+
+
 @pytest.mark.parametrize("make", [FunctionalDropout, GuardedDropout], ids=["told", "guarded"])
 def test_dropout_that_asks_for_the_mode_is_not_named(make: Make, recwarn: pytest.WarningsRecorder):
     mg.freeze(nn.SequentialCell(nn.SequentialCell(Shift(), make()), Shift()), "0")
@@ -101,4 +116,15 @@ def test_a_norm_that_is_unfrozen_in_part_is_named(caplog: pytest.LogCaptureFixtu
 
 def test_nothing_is_said_where_adapting_is_wanted(caplog: pytest.LogCaptureFixture):
     mg.freeze(norms(), "*.gamma", statistics=False)
+    assert not caplog.records
+
+
+def test_a_norm_that_was_named_before_is_not_named_for_another_freeze(
+    caplog: pytest.LogCaptureFixture,
+):
+    net = norms()
+    mg.freeze(net, "1.gamma")
+    caplog.clear()
+    mg.freeze(net, "0")
+    mg.unfreeze(net, "0")
     assert not caplog.records
