@@ -11,8 +11,12 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import nn
-from mindspore.common.api import _cell_graph_executor  # pyright: ignore  # private, 2.7 to 2.10
 from mindspore.train import anf_ir_pb2
+
+try:
+    from mindspore.graph.api import _cell_graph_executor  # pyright: ignore  # private, from 2.9
+except ImportError:
+    from mindspore.common.api import _cell_graph_executor  # pyright: ignore  # private, to 2.8
 
 _numbers = itertools.count()
 

@@ -1,0 +1,30 @@
+"""Documents whose programs are run: each block of Python goes on from the one before it."""
+
+from __future__ import annotations
+
+import os
+import re
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).resolve().parent.parent
+BLOCK = re.compile(r"^```python\n(.+?)^```\n```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+CUT = "--- next block"
+
+
+def blocks_of(document: str) -> list[tuple[str, str]]:
+    """Return the programs of a document and what it says that they print."""
+    return BLOCK.findall((ROOT / document).read_text(encoding="utf-8"))
+
+
+def printed_by(document: str, folder: Path) -> list[str]:
+    """Run all programs of a document as one, in a folder, and return what each prints."""
+    # a file, since a graph reads the source of what it compiles
+    program = f"\nprint({CUT!r})\n".join(code for code, _ in blocks_of(document))
+    (folder / "program.py").write_text(program, encoding="utf-8")
+    environment = os.environ | {"PYTHONPATH": str(ROOT)}
+    command = [sys.executable, "program.py"]
+    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
+    assert done.returncode == 0, done.stderr
+    return [part.lstrip("\n") for part in done.stdout.split(CUT)]
