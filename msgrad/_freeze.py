@@ -123,7 +123,12 @@ def freeze(
             record.lift(claim)
         _settle(net)
 
-    _settle(net)
+    try:
+        _settle(net)
+    except Warning:
+        # raised where warnings are errors: whoever made the freeze has no handle to undo it
+        lift()
+        raise
     if statistics:
         log_adapting(net, found, found)
     return Freeze("freeze", _names(taken), _names(moved), lift)

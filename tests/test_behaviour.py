@@ -219,6 +219,38 @@ def test_five_training_steps_leave_the_frozen_part_and_move_the_rest_as_in_plain
         np.testing.assert_allclose(p.asnumpy(), values[p.name], rtol=1e-4, atol=1e-6)
 
 
+def test_an_optimizer_of_mindspore_built_after_the_freeze_leaves_the_frozen_part():
+    net = both()
+    mg.freeze(net, "0")
+    loss = nn.WithLossCell(net, nn.MSELoss())
+    step = nn.TrainOneStepCell(loss, sgd(net.trainable_params())).set_train()
+    before = bits(net)
+    x = data((6, 4))
+    step(x, x)
+    assert moved(net, before) == {"1.0.weight", "1.0.bias"}
+
+
+def test_a_frozen_critic_passes_the_gradient_and_a_stopped_one_does_not():
+    maker, critic = nn.Dense(4, 4), nn.SequentialCell(nn.Dense(4, 4), nn.BatchNorm1d(4))
+    net = nn.SequentialCell(maker, critic)
+    plain = copy.deepcopy(net)
+    x, y = data((6, 4)), data((6, 4), seed=1)
+    mg.freeze(net, "1")
+    step = training_step(net)
+    before = bits(net)
+    step(x, y)
+    assert moved(net, before) == {"0.weight", "0.bias"}
+    plain[1].set_train(False)
+    loss = nn.WithLossCell(plain, nn.MSELoss())
+    nn.TrainOneStepCell(loss, sgd(plain[0].trainable_params()))(x, y)
+    # the last bits differ between two graphs on the CPU
+    np.testing.assert_allclose(maker.weight.asnumpy(), plain[0].weight.asnumpy(), 1e-5, 1e-6)
+    mg.stop_gradient(net, "1", at="input")
+    assert mg.reach(net, x) == ["1.0.weight", "1.0.bias", "1.1.gamma", "1.1.beta"]
+    with pytest.raises(ValueError, match=r"nothing is left to train.*4 frozen.*2 that no gradient"):
+        mg.TrainStep(net, sgd, nn.MSELoss())(x, y)
+
+
 # --- what does not undo it (B3, B4)
 
 ACTIONS = [

@@ -245,6 +245,21 @@ def test_a_frozen_integer_network_has_nothing_to_freeze():
         mg.freeze(Counter(), "*")
 
 
+@pytest.mark.parametrize(
+    "attempt",
+    [
+        pytest.param(lambda net: setattr(net[0].weight, "require_grad", False), id="misspelt"),
+        pytest.param(lambda net: setattr(net[0], "requires_grad", False), id="of-the-cell"),
+        pytest.param(lambda net: net[0].set_grad(False), id="set_grad"),
+    ],
+)
+def test_what_looks_like_freezing_and_is_not_is_not_called_frozen(attempt):
+    net = dense_pair()
+    attempt(net)
+    assert mg.frozen_state(net) == "trainable"
+    assert len(net.trainable_params()) == 4
+
+
 def test_freezing_warns_of_nothing_where_nothing_is_amiss():
     with warnings.catch_warnings():
         warnings.simplefilter("error")

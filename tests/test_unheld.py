@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import warnings
 from collections.abc import Callable
 
 import mindspore as ms
@@ -60,6 +61,16 @@ def test_what_cannot_be_held_is_named_with_the_reason_once(make: Make, path: str
     assert warned[0].filename == __file__
     mg.freeze(net, "*")
     assert len(warned) == 1
+
+
+def test_where_warnings_are_errors_nothing_is_frozen_that_cannot_be_held():
+    net = nn.SequentialCell(FreeDropout(), Shift()).set_train()
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        with pytest.raises(UserWarning, match="cannot be held still"):
+            mg.freeze(net, "0")
+    assert mg.frozen_state(net) == "trainable"
+    assert net[0].training
 
 
 def test_a_cell_in_two_places_is_named_once():
