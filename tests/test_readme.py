@@ -2,43 +2,28 @@
 
 from __future__ import annotations
 
-import os
 import re
 import runpy
-import subprocess
-import sys
-from pathlib import Path
 
 import pytest
 
 import msgrad as mg
+from tests.documents import BLOCK, ROOT, blocks_of, printed_by
 
-ROOT = Path(__file__).resolve().parent.parent
 README = (ROOT / "README.md").read_text(encoding="utf-8")
-BLOCK = re.compile(r"^```python\n(.+?)^```\n```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
 FIGURE = re.compile(r"^\| (.+?) \| (?:yes|no) \| ([\d.]+) \|$", re.MULTILINE)
 BENCHMARK = runpy.run_path(str(ROOT / "benchmarks" / "what_stops_a_weight.py"))
 COMMAND = re.compile(r"(?:bash|python) (\w+/\w+\.\w+)")
-CUT = "--- next block"
 
 
 @pytest.fixture(scope="module")
 def printed(tmp_path_factory):
-    """What each block of the README prints, run one after the other as one program."""
-    folder = tmp_path_factory.mktemp("readme")
-    # a file, since a graph reads the source of what it compiles
-    program = f"\nprint({CUT!r})\n".join(code for code, _ in BLOCK.findall(README))
-    (folder / "readme.py").write_text(program, encoding="utf-8")
-    environment = os.environ | {"PYTHONPATH": str(ROOT)}
-    command = [sys.executable, "readme.py"]
-    done = subprocess.run(command, cwd=folder, env=environment, capture_output=True, text=True)
-    assert done.returncode == 0, done.stderr
-    return [part.lstrip("\n") for part in done.stdout.split(CUT)]
+    return printed_by("README.md", tmp_path_factory.mktemp("readme"))
 
 
-@pytest.mark.parametrize("number", range(len(BLOCK.findall(README))))
+@pytest.mark.parametrize("number", range(len(blocks_of("README.md"))))
 def test_a_program_of_the_readme_prints_what_the_readme_says(printed, number):
-    assert printed[number] == BLOCK.findall(README)[number][1]
+    assert printed[number] == blocks_of("README.md")[number][1]
 
 
 def test_a_whole_program_and_its_output_stand_in_the_first_twenty_lines():
