@@ -13,7 +13,11 @@ from msgrad._weights import copy_of, write
 
 
 class Keeping:
-    """The state of one inner train cell: all that is not the network's."""
+    """The state of one inner train cell: all that is not the network's.
+
+    Raises:
+        ArgumentError: Two states have one name.
+    """
 
     def __init__(
         self,

@@ -43,7 +43,12 @@ def loss_network(
     loss_fn: Callable[..., Tensor] | None,
     net: nn.Cell | None,
 ) -> nn.Cell:
-    """Return one Cell that gives the loss, from any of the three ways to say it."""
+    """Return one Cell that gives the loss, from any of the three ways to say it.
+
+    Raises:
+        ArgumentTypeError: One of the three is of a wrong type.
+        ArgumentError: They do not go together.
+    """
     if isinstance(network, nn.Cell):
         if net is not None:
             raise ArgumentError(

@@ -70,7 +70,12 @@ def reach(network: nn.Cell, *inputs: object) -> list[str]:
 
 
 def find_reach(network: nn.Cell, inputs: Sequence[object]) -> Reach:
-    """Sort the floating parameters of a network into reached, unseen and unreached."""
+    """Sort the floating parameters of a network into reached, unseen and unreached.
+
+    Raises:
+        ArgumentTypeError: The network is no Cell.
+        ArgumentError: There are no inputs.
+    """
     if not isinstance(network, nn.Cell):
         raise ArgumentTypeError(f"network {network!r} is a {type(network).__name__}; give a Cell")
     if not inputs:

@@ -22,7 +22,11 @@ _RATE = "msgrad.rate."
 def save_run(
     path: str | os.PathLike[str], records: Sequence[Record], stages: Stages, position: Sequence[int]
 ) -> None:
-    """Write everything that a later run needs to go on from here."""
+    """Write everything that a later run needs to go on from here.
+
+    Raises:
+        CheckpointError: A weight and a state have one name, or the file cannot be written.
+    """
     weights = {r.parameter.name: r.parameter for r in records}
     state = {**stages.carry.latest, **stages.current.keeping.state}
     both = sorted(weights.keys() & state.keys())

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import logging
-import math
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
@@ -11,8 +10,9 @@ from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._arguments import check_arguments
 from msgrad._dropout import active_dropout
-from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._errors import ArgumentError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
 from msgrad._reach import Reach
@@ -112,7 +112,7 @@ class TrainStep(nn.Cell):
         restart_counters: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
-        _check_arguments(optimizer, train_cell, clip_norm)
+        check_arguments(optimizer, train_cell, clip_norm)
         self.network = loss_network(network, loss_fn, net)
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
@@ -294,31 +294,3 @@ def position_kept(step: TrainStep) -> Iterator[None]:
         yield
     finally:
         step.__dict__["_position"] = position
-
-
-def _check_arguments(optimizer: object, train_cell: object, clip_norm: object) -> None:
-    if isinstance(optimizer, nn.Cell):
-        name = type(optimizer).__name__
-        raise ArgumentTypeError(
-            f"optimizer is an instance of {name}, whose parameters are fixed; "
-            f"give a callable that makes one for each stage: lambda p: {name}(p, ...)"
-        )
-    if not callable(optimizer):
-        raise ArgumentTypeError(
-            f"optimizer {optimizer!r} cannot be called; give a function (parameters) -> optimizer"
-        )
-    if train_cell is not None and (isinstance(train_cell, nn.Cell) or not callable(train_cell)):
-        raise ArgumentTypeError(
-            f"train_cell {type(train_cell).__name__} is no class or function; "
-            "give one that takes (network, optimizer) and returns a Cell"
-        )
-    if clip_norm is None:
-        return
-    if isinstance(clip_norm, bool) or not isinstance(clip_norm, (int, float)):
-        raise ArgumentTypeError(
-            f"clip_norm {clip_norm!r} is no number; give the largest norm, such as 1.0"
-        )
-    if not (math.isfinite(clip_norm) and clip_norm > 0):
-        raise ArgumentError(
-            f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0"
-        )
