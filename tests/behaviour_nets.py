@@ -1,6 +1,8 @@
-"""Cells that behave otherwise in training; a file of its own, since the graph parser reads it."""
+"""Cells that behave otherwise in training, in a file that the graph parser can read."""
 
 from __future__ import annotations
+
+from collections.abc import Callable
 
 import mindspore as ms
 import numpy as np
@@ -206,3 +208,64 @@ class Containers(nn.Cell):
         self.table = nn.CellDict({"left": nn.Dense(2, 2)})
         self.again = self.items[1]
         self.nothing: nn.Cell | None = None
+
+
+# --- how to look at them
+
+Make = Callable[[], nn.Cell]
+
+
+def network(make: Make) -> nn.SequentialCell:
+    """A part with the cell in it, to be frozen as `"0"`, and a part to be trained."""
+    return nn.SequentialCell(nn.SequentialCell(Shift(), make()), Shift())
+
+
+def data(shape: tuple[int, ...], seed: int = 0) -> Tensor:
+    return Tensor(np.random.default_rng(seed).normal(1.0, 2.0, shape).astype(np.float32))
+
+
+def bits(net: nn.Cell) -> dict[str, bytes]:
+    return {p.name: p.asnumpy().tobytes() for p in net.get_parameters()}
+
+
+def moved(net: nn.Cell, before: dict[str, bytes]) -> set[str]:
+    return {name for name, value in bits(net).items() if value != before[name]}
+
+
+def modes(net: nn.Cell) -> list[object]:
+    """The mode of every cell, and what its norms are told about statistics."""
+    cells = [cell for _, cell in net.cells_and_names()]
+    return [(c.training, c.__dict__.get("use_batch_statistics")) for c in cells]
+
+
+def equal(a: Tensor, b: Tensor) -> bool:
+    return a.asnumpy().tobytes() == b.asnumpy().tobytes()
+
+
+def sgd(parameters: list[Parameter]) -> nn.Cell:
+    return nn.SGD(parameters, 0.1, momentum=0.9, weight_decay=0.1)
+
+
+def training_step(net: nn.Cell) -> mg.TrainStep:
+    step = mg.TrainStep(net, sgd, nn.MSELoss(), unreached="allow")
+    step.set_train()
+    return step
+
+
+def both() -> nn.SequentialCell:
+    """A part with a norm, and a part with dropout."""
+    return nn.SequentialCell(
+        nn.SequentialCell(nn.Dense(4, 4), nn.BatchNorm1d(4)),
+        nn.SequentialCell(nn.Dense(4, 4), nn.Dropout(p=0.5)),
+    )
+
+
+def adapts(net: nn.Cell) -> bool:
+    before = bits(net)
+    net(data((6, 4)))
+    return bool(moved(net, before))
+
+
+def drops(net: nn.SequentialCell) -> bool:
+    x = data((6, 4))
+    return not equal(net[1](x), net[1][0](x))

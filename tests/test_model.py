@@ -22,6 +22,7 @@ from mindspore.train import (
 )
 
 import msgrad as mg
+from tests.behaviour_nets import bits, moved
 
 pytestmark = pytest.mark.usefixtures("mode")
 RNG = np.random.default_rng(0)
@@ -48,14 +49,6 @@ def momentum(parameters: list[Parameter]) -> nn.Cell:
 
 def step_over(net: nn.Cell) -> mg.TrainStep:
     return mg.TrainStep(net, momentum, nn.CrossEntropyLoss(), unreached="allow")
-
-
-def bits(net: nn.Cell) -> dict[str, bytes]:
-    return {p.name: p.asnumpy().tobytes() for p in net.get_parameters()}
-
-
-def moved(net: nn.Cell, before: dict[str, bytes]) -> set[str]:
-    return {name for name, value in bits(net).items() if value != before[name]}
 
 
 def assert_close(net: nn.Cell, other: nn.Cell) -> None:
