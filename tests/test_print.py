@@ -12,6 +12,7 @@ from mindspore import nn
 from wrapped_nets import Around, X, bits_of, dense, three
 
 import msgrad as mg
+from msgrad._graph import compiled_graph
 
 
 @pytest.fixture
@@ -64,6 +65,23 @@ def test_evaluation_neither_prints_nor_counts(mode, printed):
         net.set_train(training_now)
         net(X)
     assert [name for name, _ in printed()] == ["0.weight", "0.bias"] * 2
+
+
+def test_a_frozen_cell_prints_too(mode, printed):
+    net = three()
+    mg.wrap(net, "0", wrapper=mg.PrintWeights)
+    mg.freeze(net, "0")
+    step = training(net)
+    step(X)
+    assert [name for name, _ in printed()] == ["0.weight", "0.bias"]
+    net.set_train(False)(X)
+    assert printed() == []
+
+
+def test_one_that_prints_each_time_adds_no_counter_to_the_graph():
+    always, sometimes = (mg.PrintWeights(dense(2, 2), every=n).set_train() for n in (1, 2))
+    assert compiled_graph(always, X).parameters[1:] == ("weight", "bias")
+    assert len(compiled_graph(sometimes, X).parameters[1:]) == 3
 
 
 def test_all_parameters_inside_the_cell_are_printed_under_the_names_of_the_moment(printed):
