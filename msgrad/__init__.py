@@ -3,6 +3,7 @@
 from msgrad import rules
 from msgrad._audit import Audit, audit
 from msgrad._average import MovingAverage
+from msgrad._compare import diff_checkpoints
 from msgrad._device import use_device
 from msgrad._each_sample import each_sample
 from msgrad._errors import (
@@ -19,6 +20,7 @@ from msgrad._errors import (
     PlanError,
     ShapeError,
 )
+from msgrad._fingerprint import fingerprint
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
 from msgrad._groups import layer_decay, no_decay, param_groups
@@ -72,7 +74,9 @@ __all__ = [
     "TrainStep",
     "WeightUpdates",
     "audit",
+    "diff_checkpoints",
     "each_sample",
+    "fingerprint",
     "freeze",
     "frozen_state",
     "gradual_stages",
