@@ -8,6 +8,7 @@ import pytest
 from mindspore import Tensor, nn
 
 import msgrad as mg
+from msgrad._graph import compiled_graph
 from tests.step_nets import (
     AccumulatingStep,
     Judged,
@@ -106,13 +107,21 @@ def test_a_norm_below_the_limit_clips_nothing():
     np.testing.assert_allclose(weights_of(net)[0], [0.75, 1.5], rtol=1e-6)
 
 
-def test_a_scaled_gradient_added_after_the_first_step_counts_from_the_next():
+def test_a_wrapper_changed_after_the_first_step_counts_from_the_next():
     net = Line()
     step = step_over(net, lambda p: nn.SGD(p, 0.25), trainable="a")
     step(X)
     mg.scale_gradient(net, "a", scale=0.5)
     step(X)
     assert weights_of(net) == [[1 - 0.25 - 0.125, 2 - 0.5 - 0.25], [3.0, 4.0], [5.0, 6.0]]
+    mg.unwrap(net)
+    mg.stop_gradient(net, "a")
+    step(X)
+    assert weights_of(net) == [[1 - 0.25 - 0.125, 2 - 0.5 - 0.25], [3.0, 4.0], [5.0, 6.0]]
+    mg.unwrap(net)
+    mg.stop_gradient(net, "a", at="input")  # of its weight, nothing is cut off
+    step(X)
+    assert weights_of(net) == [[1 - 0.5 - 0.125, 2 - 1.0 - 0.25], [3.0, 4.0], [5.0, 6.0]]
 
 
 def test_statistics_made_trainable_by_a_blanket_flag_never_enter_the_optimizer():
@@ -235,3 +244,35 @@ def test_gradients_summed_over_two_calls_go_along_when_the_stage_changes_between
     step(X)
     step(X)
     assert weights_of(net) == [[0.5, 1.0], [2.25, 2.5], [5.0, 6.0]]
+
+
+# The graph
+
+
+@pytest.mark.parametrize(
+    ("stop", "names"),
+    [
+        pytest.param(False, ("alphabeta.weight", "head.weight"), id="frozen"),
+        pytest.param(True, ("head.weight",), id="stopped"),
+    ],
+)
+def test_the_graph_of_a_stage_is_that_of_plain_mindspore_over_the_same_set(
+    stop: bool, names: tuple[str, ...]
+):
+    net, plain = Trap(), Trap()
+    if stop:
+        mg.stop_gradient(net, "alphabeta")
+    else:
+        mg.freeze(net, "encoder")
+    step = mg.TrainStep(net, decaying).set_train()
+    batch = batches(1)[0]
+    before = values_of(net)
+    step(*batch)
+    assert moved(net, before) == list(names)
+    rest = [p for p in plain.get_parameters() if p.name in names]
+    cell = nn.TrainOneStepCell(plain, decaying(rest)).set_train()
+    everything = nn.TrainOneStepCell(plain, decaying(plain.trainable_params())).set_train()
+    operators = compiled_graph(step.inner, *batch).operators
+    operators.pop("StopGradient", None)
+    assert operators == compiled_graph(cell, *batch).operators
+    assert operators != compiled_graph(everything, *batch).operators
