@@ -149,6 +149,15 @@ def test_integers_and_booleans_pass_unchanged(mode, wrapper, at):
     assert (mask.dtype, mask.asnumpy().tolist()) == (ms.bool_, [False, True])
 
 
+@pytest.mark.parametrize("at", ["output", "input"])
+def test_what_mindspore_calls_the_gradient_of_an_integer_is_left_alone(mode, at):
+    grad = ops.GradOperation(get_all=True)
+    x, index = Tensor([0.5, -1.0]), Tensor([1, 2], ms.int32)
+    of_x, of_index = grad(mg.ScaleGradient(Mixed(), scale=0.5, at=at))(x, index)
+    assert of_x.asnumpy().tolist() == [0.5, 0.5]
+    assert bits_of(of_index) == bits_of(grad(Mixed())(x, index)[1])
+
+
 @pytest.mark.parametrize("level", ["O2", "O3", "auto"])
 def test_in_mixed_precision_the_forward_is_the_same_and_the_gradient_scaled(mode, level):
     plain, net = (ms.amp.auto_mixed_precision(three(), level) for _ in range(2))
