@@ -120,6 +120,26 @@ def test_a_freeze_after_the_first_call_of_a_bare_network_holds_at_the_next(make:
     assert {n.rsplit(".", 1)[1] for n in moved(net, before)} == {"moving_mean", "moving_variance"}
 
 
+def test_freezes_that_alternate_at_every_step_compile_each_stage_once():
+    net = network(lambda: nn.BatchNorm1d(4))
+    first, second = training_step(net), training_step(net)
+    x = data((6, 4))
+    seen = []
+    for _ in range(3):
+        before = bits(net)
+        with mg.freeze(net, "0"):
+            first(x, x)
+        seen.append(moved(net, before))
+        before = bits(net)
+        with mg.freeze(net, "1"):
+            second(x, x)
+        seen.append(moved(net, before))
+    names = set(bits(net))
+    assert seen == [{"1.shift"}, names - {"1.shift"}] * 3
+    graph = ms.get_context("mode") == ms.GRAPH_MODE
+    assert (first.compilations, second.compilations) == ((1, 1) if graph else (0, 0))
+
+
 def evaluated(net: nn.Cell, x: Tensor) -> Tensor:
     """What plain MindSpore gives for the first part, normalising with the moving statistics."""
     for _, cell in net.cells_and_names():
