@@ -120,6 +120,18 @@ def test_a_freeze_after_the_first_call_of_a_bare_network_holds_at_the_next(make:
     assert {n.rsplit(".", 1)[1] for n in moved(net, before)} == {"moving_mean", "moving_variance"}
 
 
+def test_a_cell_frozen_through_itself_is_held_in_the_graph_of_the_cell_around_it():
+    net = network(Jitted)
+    step = training_step(net)
+    x = data((6, 4))
+    step(x, x)
+    mg.freeze(net[0][1].norm, "*")
+    before = bits(net)
+    step(x, x)
+    held = {f"0.1.norm.{name}" for name in ("gamma", "beta", "moving_mean", "moving_variance")}
+    assert moved(net, before) == set(before) - held
+
+
 def test_freezes_that_alternate_at_every_step_compile_each_stage_once():
     net = network(lambda: nn.BatchNorm1d(4))
     first, second = training_step(net), training_step(net)
