@@ -20,6 +20,7 @@ from msgrad._errors import (
     PlanError,
     ShapeError,
 )
+from msgrad._explain import Explanation, explain
 from msgrad._fingerprint import fingerprint
 from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
@@ -52,6 +53,7 @@ __all__ = [
     "CheckpointError",
     "ConflictError",
     "DeviceError",
+    "Explanation",
     "Freeze",
     "FrozenWeightError",
     "HoldOptimizer",
@@ -76,6 +78,7 @@ __all__ = [
     "audit",
     "diff_checkpoints",
     "each_sample",
+    "explain",
     "fingerprint",
     "freeze",
     "frozen_state",

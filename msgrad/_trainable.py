@@ -48,7 +48,7 @@ class Trainable:
             ArgumentError: Nothing is.
             ConflictError: A trainable weight gets no gradient, and that is to be an error.
         """
-        wanted = [r for r in records if r.trains and self._takes(r)]
+        wanted = [r for r in records if r.trains and self.takes(r)]
         if inputs is not None and wanted and not self.knows(routes):
             self._reaches[routes] = find_reach(self._network, inputs)
         known = self._reaches.get(routes)
@@ -66,7 +66,8 @@ class Trainable:
             self._tell(routes, known, {r.parameter.name for r in wanted})
         return left
 
-    def _takes(self, record: Record) -> bool:
+    def takes(self, record: Record) -> bool:
+        """Say whether ``trainable=`` lets the step train a parameter."""
         return self._only is None or id(record.parameter) in self._only
 
     def _tell(self, routes: Hashable, found: Reach, wanted: set[str]) -> None:
@@ -90,7 +91,7 @@ class Trainable:
         claimed = [r for r in design if r.claims]
         rules = dict.fromkeys(claim.patterns for r in claimed for claim in r.claims)
         off = [r for r in design if not r.claims and not r.parameter.requires_grad]
-        other = [r for r in design if r.trains and not self._takes(r)]
+        other = [r for r in design if r.trains and not self.takes(r)]
         reasons = [
             f"{len(claimed)} frozen by {'; '.join(rules)}" if claimed else "",
             f"{len(off)} with requires_grad False" if off else "",
