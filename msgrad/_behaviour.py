@@ -13,7 +13,7 @@ from types import MethodType
 from mindspore import nn
 
 from msgrad import _claims
-from msgrad._cells import children, every_cell, forget_compiled
+from msgrad._cells import children, every_cell, forget_compiled, recall_compiled
 
 _HELD = "_msgrad_held"
 _SEEN = "_msgrad_seen_held"
@@ -68,23 +68,24 @@ def _release(cell: nn.Cell) -> None:
 def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
     """Hold every wholly frozen cell of a network, release the others; return those newly held."""
     wanted = wholly_frozen(net)
-    fresh, changed = [], False
-    for cell in every_cell(net):
+    fresh, released, by_hand = [], False, False
+    cells = every_cell(net)
+    for cell in cells:
         if id(cell) not in wanted:
             if is_held(cell):
                 _release(cell)
-                changed = True
+                released = True
         elif is_held(cell):
-            changed |= _hold_again(cell)
+            by_hand |= _hold_again(cell)
         else:
             _hold(cell)
             fresh.append(cell)
-    if fresh or changed:
-        _claims.changed()
-    # beside what changed now: what was frozen through a part of this network
-    if fresh or changed or net.__dict__.get(_SEEN, frozenset()) != wanted:
-        net.__dict__[_SEEN] = wanted
+    if by_hand:
         forget_compiled(net)
+    # beside what changed now: what was frozen through a part of this network
+    if fresh or released or by_hand or net.__dict__.get(_SEEN, frozenset()) != wanted:
+        net.__dict__[_SEEN] = wanted
+        recall_compiled(net, tuple((id(c), is_held(c), c.training) for c in cells))
     return fresh
 
 

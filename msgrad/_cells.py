@@ -3,12 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Hashable, Iterator
+from itertools import count
 from types import FunctionType
 
 from mindspore import nn
 
 from msgrad._paths import is_wrapper
+
+_STATES = "_msgrad_states"
+_numbers = count(time.time_ns())
+_generation = [0]
 
 
 def every_cell(net: nn.Cell) -> list[nn.Cell]:
@@ -44,6 +49,7 @@ def children(cell: nn.Cell) -> list[nn.Cell]:
 
 def forget_compiled(net: nn.Cell) -> None:
     """Clear the compiled graphs of a network: attributes read at compile time are read again."""
+    _generation[0] += 1
     kinds: dict[type[nn.Cell], bool] = {}
     for cell in every_cell(net):
         cell.compile_cache.clear()
@@ -52,7 +58,18 @@ def forget_compiled(net: nn.Cell) -> None:
             kinds[kind] = any(map(_is_jit, (getattr(kind, name, None) for name in dir(kind))))
         if kinds[kind] or any(map(_is_jit, cell.__dict__.values())):
             # the graph of a method under ms.jit is kept elsewhere, by this number
-            cell.__dict__["_create_time"] = time.time_ns()
+            cell.__dict__["_create_time"] = next(_numbers)
+
+
+def recall_compiled(net: nn.Cell, state: Hashable) -> None:
+    """Go to the compiled graphs of one state of a network; a new state has none yet.
+
+    MindSpore finds a graph by a number of the cell, in both modes and for methods under ms.jit.
+    """
+    states = net.__dict__.setdefault(_STATES, {})
+    number = states.setdefault((_generation[0], state), next(_numbers))
+    for cell in every_cell(net):
+        cell.__dict__["_create_time"] = number
 
 
 def _is_jit(value: object) -> bool:

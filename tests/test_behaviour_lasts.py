@@ -160,6 +160,34 @@ def evaluated(net: nn.Cell, x: Tensor) -> Tensor:
     return net.set_train(False)[0](x)
 
 
+@pytest.mark.parametrize("make", [lambda: nn.BatchNorm1d(4), Jitted], ids=["norm", "jitted"])
+def test_a_bare_network_is_compiled_once_for_each_state_it_is_in(make: Make):
+    net = network(make).set_train()
+    x = data((6, 4))
+    compiled = []
+    for _ in range(3):
+        with mg.freeze(net, "0"):
+            before = bits(net)
+            net(x)
+            assert moved(net, before) == set()
+        net(x)
+        assert {n.rsplit("_")[0].rsplit(".")[-1] for n in moved(net, before)} == {"moving"}
+        compiled.append(len(net.compile_cache))
+    assert compiled == [2 if ms.get_context("mode") == ms.GRAPH_MODE else 0] * 3
+
+
+def test_a_graph_compiled_while_a_mode_was_set_by_hand_is_not_used_again():
+    net = network(lambda: nn.BatchNorm1d(4, use_batch_statistics=True)).set_train()
+    x = data((6, 4))
+    mg.freeze(net, "0")
+    net[0][1].use_batch_statistics = True
+    net(x)
+    mg.freeze(net, "0")
+    before = bits(net)
+    net(x)
+    assert moved(net, before) == set()
+
+
 # --- copies, wrappers, MindSpore's own changes to a network, checkpoints
 
 

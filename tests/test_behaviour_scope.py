@@ -94,4 +94,8 @@ def test_nothing_is_left_behind_in_a_cell_that_is_released():
     left = [
         set(c.__dict__) - keys for (_, c), keys in zip(net.cells_and_names(), before, strict=True)
     ]
-    assert set().union(*left) == {"_msgrad_records", "_msgrad_seen_held"}
+    assert set().union(*left) == {
+        "_msgrad_records",
+        "_msgrad_seen_held",
+        "_msgrad_states",
+    }
