@@ -44,10 +44,14 @@ class Group(nn.Cell):
 
 
 class Write(Group):
-    """Write the new values."""
+    """Write the new values.
 
-    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> Tensor:
-        return ops.assign(w, self.new(step, w, *beside))
+    What `assign` returns must not leave the graph: each would be a copy of its weight.
+    """
+
+    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> bool:
+        ops.assign(w, self.new(step, w, *beside))
+        return True
 
 
 class Values(Group):
@@ -68,6 +72,9 @@ class Sums(Group):
         new = self.new(step, w, *beside)
         if new.dtype in _NARROW:
             new = ops.cast(new, mstype.float32)
+        if new.ndim > 1:
+            # Row by row first: over all axes at once it takes the CPU ten times as long.
+            new = new.sum(-1)
         return new.sum()
 
 
@@ -79,6 +86,16 @@ class Shapes(Group):
         if isinstance(new, Tensor):
             return new.shape, new.dtype
         return (), None
+
+
+class Whole(Shapes):
+    """Also return a number that needs all of the new values, so that the rule really runs."""
+
+    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, Any, Any]:
+        new = self.new(step, w, *beside)
+        if isinstance(new, Tensor):
+            return new.shape, new.dtype, ops.cast(new, mstype.float32).sum()
+        return (), None, None
 
 
 class Pass(nn.Cell):

@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor
 
 from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError, ShapeError
-from msgrad._passes import Shapes, run
+from msgrad._passes import Group, Shapes, Whole, run
 from msgrad._rules import check_readable
-from msgrad._weights import copy_of, write
+from msgrad._weights import bits, copy_of, write
 from msgrad._work import Work
 
 
 def try_rules(works: Sequence[Work], step: Tensor, remedy: str) -> None:
-    """Refuse rules that do not compile or return something else than the new weight.
+    """Refuse rules that do not compile, change their input or return something else than a weight.
 
     Args:
         works: The rules and their weights.
@@ -24,7 +25,7 @@ def try_rules(works: Sequence[Work], step: Tensor, remedy: str) -> None:
         remedy: What to do about a rule that does not compile.
 
     Raises:
-        ArgumentError: A rule cannot be compiled.
+        ArgumentError: A rule cannot be compiled, or changes its input in place.
         ArgumentTypeError: A rule returns no Tensor.
         ConflictError: Two parameters that would stand in one graph have one name.
         ShapeError: A rule returns another shape or dtype than the weight's.
@@ -32,20 +33,43 @@ def try_rules(works: Sequence[Work], step: Tensor, remedy: str) -> None:
     for work in works:
         check_readable(work.label, work.rule, remedy)
     check_names(works)
-    samples = [work.at(_one_of_each(work.weights)) for work in works]
     kept = keep_states(works)
     try:
-        found = _shapes(samples, step, remedy)
+        _try_on_copies(works, step, remedy)
+        _try_on_each_kind(works, step, remedy)
     finally:
         put_back(kept)
-    tried = [(work.label, weight) for work in samples for weight in work.weights]
-    for (label, weight), (shape, dtype) in zip(tried, found, strict=True):
-        check_shape(label, weight, shape, dtype)
 
 
-def _shapes(samples: Sequence[Work], step: Tensor, remedy: str) -> tuple[Any, ...]:
+def _try_on_copies(works: Sequence[Work], step: Tensor, remedy: str) -> None:
+    """Run each rule on a copy of its smallest weight."""
+    samples, originals = [], []
+    for work in works:
+        smallest = min(range(len(work.weights)), key=lambda place: work.weights[place].size)
+        weight = work.weights[smallest]
+        originals.append(copy_of(weight))
+        copied = Parameter(Tensor(originals[-1], weight.dtype), name=str(weight.name))
+        samples.append(replace(work.at([smallest]), weights=(copied,)))
+    _check_returned(samples, _run(Whole, samples, step, remedy))
+    for sample, original in zip(samples, originals, strict=True):
+        if (bits(copy_of(sample.weights[0])) != bits(original)).any():
+            raise ArgumentError(
+                f"rule {sample.label} changes its input in place; return a new tensor, "
+                "as in w = w * 0.5 for w *= 0.5"
+            )
+
+
+def _try_on_each_kind(works: Sequence[Work], step: Tensor, remedy: str) -> None:
+    """Find what each rule returns for one weight of each shape and dtype."""
+    samples = [work.at(_one_of_each(work.weights)) for work in works]
+    samples = [sample for sample in samples if len(sample.weights) > 1]
+    if samples:
+        _check_returned(samples, _run(Shapes, samples, step, remedy))
+
+
+def _run(kind: type[Group], samples: list[Work], step: Tensor, remedy: str) -> tuple[Any, ...]:
     try:
-        return run(Shapes, samples, step)
+        return run(kind, samples, step)
     except Exception as error:
         if len(samples) == 1:
             reason = str(error).strip().partition("\n")[0]
@@ -53,7 +77,13 @@ def _shapes(samples: Sequence[Work], step: Tensor, remedy: str) -> tuple[Any, ..
                 f"rule {samples[0].label} cannot be compiled ({reason}); {remedy}"
             ) from error
     # The message did not say which rule it was.
-    return tuple(pair for work in samples for pair in _shapes([work], step, remedy))
+    return tuple(found for one in samples for found in _run(kind, [one], step, remedy))
+
+
+def _check_returned(samples: Sequence[Work], returned: Sequence[Any]) -> None:
+    tried = [(work.label, weight) for work in samples for weight in work.weights]
+    for (label, weight), (shape, dtype, *_) in zip(tried, returned, strict=True):
+        check_shape(label, weight, shape, dtype)
 
 
 def _one_of_each(weights: Sequence[Parameter]) -> list[int]:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from typing import Literal
 
 import mindspore as ms
 import numpy as np
@@ -17,9 +16,8 @@ from msgrad._rules import HOW_TO_WRITE, Rule
 from msgrad._select import Pattern
 from msgrad._trial import check_shape, keep_states, put_back, try_rules
 from msgrad._weights import bits, copy_of, write
-from msgrad._work import Work, batches, check_frozen, names_of, plan_works
+from msgrad._work import Work, batches, check_frozen, name_states, names_of, plan_works
 
-When = Literal["before_forward", "after_gradient", "after_step"]
 WHEN = ("before_forward", "after_gradient", "after_step")
 _EAGERLY = f"{HOW_TO_WRITE}; or pass compiled=False"
 # One graph of 1,000 weights compiles three times as long as five graphs of 200, and takes 0.5 GB.
@@ -57,7 +55,7 @@ def update_weights(
         NoMatchError: A pattern selects nothing.
         ArgumentError: A rule selects no weight that is trainable by design, cannot be compiled, or
             returns NaN or infinity.
-        ArgumentTypeError: A rule is no function.
+        ArgumentTypeError: A rule is no function, or returns no Tensor.
         ShapeError: A rule returns another shape or dtype than the weight's.
         FrozenWeightError: A rule is aimed at a frozen weight.
 
@@ -117,7 +115,7 @@ class WeightUpdates(nn.Cell):
         NoMatchError: A pattern selects nothing.
         ArgumentError: ``when`` is unknown, a rule selects no weight that is trainable by design, or
             cannot be compiled.
-        ArgumentTypeError: A rule is no function.
+        ArgumentTypeError: A rule is no function, or returns no Tensor.
         ShapeError: A rule returns another shape or dtype than the weight's.
         FrozenWeightError: A rule is aimed at a frozen weight.
 
@@ -134,7 +132,7 @@ class WeightUpdates(nn.Cell):
         self,
         net: nn.Cell,
         rules: Mapping[Pattern, Rule],
-        when: When = "after_step",
+        when: str = "after_step",
         force: bool = False,
     ) -> None:
         super().__init__(auto_prefix=False)
@@ -167,11 +165,7 @@ class WeightUpdates(nn.Cell):
             prefix: What the names begin with.
         """
         self.step.name = f"{prefix}.step"
-        for work in self._works:
-            for weight, state in zip(work.weights, work.owned, strict=False):
-                state.name = f"{prefix}.{work.place}.{weight.name}"
-            for path, state in work.shared:
-                state.name = f"{prefix}.{work.place}.{path}"
+        name_states(self._works, prefix)
 
     def check(self) -> None:
         """Refuse to go on where a weight has been frozen since.
@@ -242,7 +236,8 @@ def _eager_values(works: Sequence[Work], step: Tensor) -> list[Tensor]:
         for work in works:
             more = (step,) if work.takes_step else ()
             for weight, *beside in zip(work.weights, *work.beside, strict=True):
-                value = work.rule(weight, *beside, *more)
+                # A copy, so that a function that works in place changes nothing before the checks.
+                value = work.rule(weight.value().copy(), *beside, *more)
                 shape, dtype = (
                     (value.shape, value.dtype) if isinstance(value, Tensor) else ((), None)
                 )

@@ -7,7 +7,7 @@ from dataclasses import dataclass, replace
 
 from mindspore import Parameter, Tensor, nn
 
-from msgrad._claims import see
+from msgrad._claims import Record, see
 from msgrad._errors import ArgumentError, ArgumentTypeError, FrozenWeightError
 from msgrad._paths import paths_of
 from msgrad._rules import Rule, check_callable, companions_of, takes_step
@@ -72,6 +72,24 @@ def plan_works(net: nn.Cell, rules: Mapping[Pattern, Rule], *, force: bool) -> l
     if not isinstance(rules, Mapping) or not rules:
         raise ArgumentTypeError(f"rules {rules!r} hold no rule; give a dict {{pattern: fn}}")
     records = see(net)
+    last = _last_rule(net, rules)
+    if not force:
+        check_frozen(net, [records[key].parameter for key in last])
+    paths = {id(parameter): where[0] for parameter, where in paths_of(net).items()}
+    works = []
+    for place, (pattern, rule) in enumerate(rules.items()):
+        weights = [r.parameter for key, r in records.items() if last.get(key) == place]
+        if weights:
+            where = [paths[id(weight)] for weight in weights]
+            works.append(_work(show(pattern), place, rule, weights, where))
+            _check_state(works[-1], records)
+    name_states(works, "updates")
+    return works
+
+
+def _last_rule(net: nn.Cell, rules: Mapping[Pattern, Rule]) -> dict[int, int]:
+    """Return the place of the last rule for each weight by its id."""
+    records = see(net)
     last: dict[int, int] = {}
     for place, (pattern, rule) in enumerate(rules.items()):
         check_callable(show(pattern), rule)
@@ -83,31 +101,38 @@ def plan_works(net: nn.Cell, rules: Mapping[Pattern, Rule], *, force: bool) -> l
                 f"design: {', '.join(found.names[:3])}; name a weight"
             )
         last.update(dict.fromkeys(taken, place))
-    if not force:
-        check_frozen(net, [records[key].parameter for key in last])
-    paths = {id(parameter): where[0] for parameter, where in paths_of(net).items()}
-    works = []
-    for place, (pattern, rule) in enumerate(rules.items()):
-        weights = tuple(r.parameter for key, r in records.items() if last.get(key) == place)
-        if weights:
-            works.append(
-                _work(show(pattern), place, rule, weights, [paths[id(w)] for w in weights])
-            )
-    return works
+    return last
+
+
+def _check_state(work: Work, records: Mapping[int, Record]) -> None:
+    inside = [parameter.name for parameter in work.state if id(parameter) in records]
+    if inside:
+        raise ArgumentError(
+            f"rule {work.label} keeps the network's own {inside[0]!r} as its state; return it from "
+            "companion_of(self, parameter, path), and hold it in no attribute"
+        )
 
 
 def _work(
-    label: str, place: int, rule: Rule, weights: tuple[Parameter, ...], paths: Sequence[str]
+    label: str, place: int, rule: Rule, weights: Sequence[Parameter], paths: Sequence[str]
 ) -> Work:
     companions = [companions_of(rule, w, path) for w, path in zip(weights, paths, strict=True)]
     kinds = list(zip(*companions, strict=True))
     owned = tuple(value for kind in kinds for value, ours in kind if ours)
-    for weight, state in zip(weights, owned, strict=False):
+    for state in owned:
         state.requires_grad = False
-        # No two parameters of one graph may have one name.
-        state.name = f"updates.{place}.{weight.name}"
     beside = tuple(tuple(value for value, _ in kind) for kind in kinds)
-    return Work(label, place, rule, weights, beside, owned, takes_step(label, rule, 1 + len(kinds)))
+    step = takes_step(label, rule, 1 + len(kinds))
+    return Work(label, place, rule, tuple(weights), beside, owned, step)
+
+
+def name_states(works: Sequence[Work], prefix: str) -> None:
+    """Name the states of the rules; no two parameters of one graph may have one name."""
+    for work in works:
+        for weight, state in zip(work.weights, work.owned, strict=False):
+            state.name = f"{prefix}.{work.place}.{weight.name}"
+        for path, state in work.shared:
+            state.name = f"{prefix}.{work.place}.{path}"
 
 
 def check_frozen(net: nn.Cell, weights: Sequence[Parameter]) -> None:

@@ -13,6 +13,7 @@ from update_nets import (
     Halving,
     NumpyRun,
     assert_equal,
+    assign_half,
     by_step,
     double,
     first_row,
@@ -22,6 +23,7 @@ from update_nets import (
     linear,
     log_of_noise,
     run_with_change,
+    set_first,
     shrink,
     three,
     to_half,
@@ -205,6 +207,18 @@ def test_a_function_may_return_a_view_of_its_weight(compiled: bool):
     net = nn.Dense(3, 3, Tensor(np.arange(9).reshape(3, 3), ms.float32))
     mg.update_weights(net, {"weight": turned}, compiled=compiled)
     assert net.weight.asnumpy().tolist() == np.arange(9).reshape(3, 3).T.tolist()
+
+
+@pytest.mark.parametrize("rule", [set_first, assign_half], ids=lambda rule: rule.__name__)
+def test_a_function_that_works_in_place_is_refused_in_a_graph_and_runs_eagerly(rule):
+    net = linear()
+    with pytest.raises(mg.ArgumentError, match="rule 'weight' changes its input in place; return"):
+        mg.update_weights(net, {"weight": rule})
+    with pytest.raises(mg.ArgumentError, match="changes its input in place"):
+        mg.WeightUpdates(net, {"weight": rule})
+    assert net.weight.asnumpy().tobytes() == START.tobytes()
+    mg.update_weights(net, {"weight": set_first}, compiled=False)
+    assert net.weight.asnumpy().tolist() == [[7.0, -0.25]]
 
 
 @pytest.mark.parametrize("compiled", WAYS)

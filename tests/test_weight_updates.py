@@ -10,6 +10,7 @@ from update_nets import (
     Cubic,
     CubicOfTwice,
     Halving,
+    Holding,
     Remember,
     Slope,
     assert_equal,
@@ -90,12 +91,14 @@ def test_updates_made_before_a_freeze_refuse_to_move_what_is_frozen_now():
 
 def test_a_point_that_no_step_has_is_refused():
     with pytest.raises(mg.ArgumentError, match="when 'later' is no point of a step; give one of"):
-        mg.WeightUpdates(linear(), {"*": double}, when="later")  # pyright: ignore[reportArgumentType]
+        mg.WeightUpdates(linear(), {"*": double}, when="later")
 
 
 def test_a_rule_of_another_shape_is_refused_when_updates_are_made():
-    with pytest.raises(mg.ShapeError, match=r"rule '1' changes shape or dtype of '1\.weight'"):
-        mg.WeightUpdates(three(), {"1": first_row})
+    with pytest.raises(
+        mg.ShapeError, match=r"rule '1.weight' changes shape or dtype of '1\.weight'"
+    ):
+        mg.WeightUpdates(three(), {"1.weight": first_row})
 
 
 def test_gradients_of_every_order_leave_the_update_out():
@@ -111,3 +114,27 @@ def test_gradients_of_every_order_leave_the_update_out():
     assert slopes(Cubic()) == (12.0, 12.0)
     # the same with the doubling inside: 3 (2w)² · 2 = 24 and 6 (2w) · 4 = 48
     assert slopes(CubicOfTwice()) == (24.0, 48.0)
+
+
+def test_two_rules_of_one_kind_have_a_state_each():
+    net = three()
+    rules = (Halving(), Halving())
+    updates = mg.WeightUpdates(net, {"0.weight": rules[0], "1.weight": rules[1]})
+    before = values(net)
+    updates()
+    assert [int(rule.calls.asnumpy()) for rule in rules] == [1, 1]
+    assert_equal(
+        values(net),
+        {n: 0.5 * v if n in ("0.weight", "1.weight") else v for n, v in before.items()},
+    )
+
+
+def test_a_rule_that_holds_a_layer_of_the_network_is_refused():
+    net = three()
+    # MindSpore itself names the layer's weights after the rule's attribute.
+    rule = Holding(net[1])
+    names = list(values(net))
+    with pytest.raises(mg.ArgumentError, match="the network's own 'layer.weight' as its state"):
+        mg.WeightUpdates(net, {"0": rule})
+    assert list(values(net)) == names
+    assert [p.name for p in net.trainable_params()] == names

@@ -114,6 +114,17 @@ class Failing(Halving):
         return w / 0.0
 
 
+class Holding(nn.Cell):
+    """A rule that holds a layer of the network that it updates."""
+
+    def __init__(self, layer: nn.Cell) -> None:
+        super().__init__()
+        self.layer = layer
+
+    def construct(self, w: Tensor) -> Tensor:
+        return w
+
+
 class Remember(nn.Cell):
     """A rule with a state for each weight: ``s ← s / 2 + w``, then ``w ← s + step``."""
 
@@ -185,6 +196,16 @@ def turned(w: Tensor) -> Tensor:
 
 def jitter(w: Tensor) -> Tensor:
     return w + ops.standard_normal(w.shape)
+
+
+def set_first(w: Tensor) -> Tensor:
+    w[0, 0] = 7.0
+    return w
+
+
+def assign_half(w: Tensor) -> Tensor:
+    ops.assign(w, 0.5 * w)
+    return w
 
 
 def log_of_noise(w: Tensor) -> Tensor:
