@@ -96,7 +96,7 @@ def test_a_point_that_no_step_has_is_refused():
 
 def test_a_rule_of_another_shape_is_refused_when_updates_are_made():
     with pytest.raises(
-        mg.ShapeError, match=r"rule '1.weight' changes shape or dtype of '1\.weight'"
+        mg.ShapeError, match=r"changes shape or dtype of '1\.weight'"
     ):
         mg.WeightUpdates(three(), {"1.weight": first_row})
 
@@ -134,7 +134,7 @@ def test_a_rule_that_holds_a_layer_of_the_network_is_refused():
     # MindSpore itself names the layer's weights after the rule's attribute.
     rule = Holding(net[1])
     names = list(values(net))
-    with pytest.raises(mg.ArgumentError, match="the network's own 'layer.weight' as its state"):
+    with pytest.raises(mg.ArgumentError, match=r"the network's own 'layer\.weight'"):
         mg.WeightUpdates(net, {"0": rule})
     assert list(values(net)) == names
     assert [p.name for p in net.trainable_params()] == names
