@@ -42,26 +42,28 @@ class HoldOptimizer(OptimizerWrapper):
     What is held keeps its bits, and so does its optimizer state; counters and rates that several
     weights share go on. The gradient is still computed and behaviour does not change: for that,
     see `freeze`. Holding and releasing compile nothing, in a train cell, in a
-    ``value_and_grad`` loop and in ``mindspore.jit``. In a step, what may be held is copied before
-    the optimizer runs and what is held is put back after it; so a weight that is loaded or written
-    while it is held keeps its new value.
+    ``value_and_grad`` loop and in ``mindspore.jit``. While something is held, a step copies what
+    may be held before the optimizer runs and puts back what is held after it; so a weight that is
+    loaded or written while it is held keeps its new value. While nothing is held it costs next to
+    nothing.
 
     It stands wherever the optimizer could: attributes and methods that it does not have itself are
     those of the optimizer, and it is an instance of MindSpore's ``Optimizer`` where that is one.
-    The masks are parameters named ``hold_mask.<weight>``, so checkpoints of the optimizer and a
-    `TrainStep` that changes its stage take them along.
+    The masks are parameters, ``hold_mask.<weight>`` and ``hold_flag.<weight>``, so checkpoints of
+    the optimizer and a `TrainStep` that changes its stage take them along.
 
     Args:
         optimizer: Optimizer of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``, whole:
             groups that are added to it later cannot be held.
         may_hold: Patterns over the names of its parameters: what can be held. It costs memory for
-            one more copy of these weights and their state, and a byte per element.
+            one more copy of these weights and their state, and a byte per element; and time, while
+            anything is held, to copy and select all of them.
 
     Inputs:
         Gradients, a tuple of Tensors in the order of ``optimizer.parameters``.
 
     Outputs:
-        What the optimizer returns.
+        True, a Tensor of bool.
 
     Raises:
         ArgumentTypeError: ``optimizer`` is no optimizer.
@@ -99,23 +101,30 @@ class HoldOptimizer(OptimizerWrapper):
         values = [value for _, value in owned]
         masks = Masks(owned)
         self.masks = ParameterTuple(masks.parameters)
+        self.flags = ParameterTuple(masks.flags)
         # Beside the parameters that MindSpore lists and saves: weights and state are listed
         # already, the copies are written anew in each step.
         own = self.__dict__
         own["_weights"] = weights
         own["_held"] = masks
         own["_values"] = ParameterTuple(values)
-        own["_value_masks"] = ParameterTuple(masks.each)
+        own["_masks"] = ParameterTuple(masks.each)
         own["_before"] = ParameterTuple(
             [blank(v.shape, v.dtype, f"hold_anchor.{v.name}") for v in values]
         )
         self.map_each = composite.HyperMap()
 
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:
-        grads = ops.depend(grads, self.map_each(_keep, self._before, self._values))
-        done = self.optimizer(grads)
-        masks = ops.depend(self._value_masks, done)
-        return ops.depend(done, self.map_each(_put_back, masks, self._before, self._values))
+    def construct(self, grads: tuple[Tensor, ...]) -> Tensor:
+        count = ops.stack(self.flags).sum()
+        if count > 0:
+            grads = ops.depend(grads, self.map_each(_keep, self._before, self._values))
+        # What the optimizer returns may be a constant: the branch behind it would not wait for it.
+        count = ops.depend(count, self.optimizer(grads))
+        if count > 0:
+            count = ops.depend(
+                count, self.map_each(_put_back, self._masks, self._before, self._values)
+            )
+        return count >= 0
 
     @property
     def held(self) -> list[str]:

@@ -16,16 +16,23 @@ from msgrad._weights import copy_of, write
 class Masks:
     """One mask per weight, shared by its state of the same shape; state of another has its own.
 
+    A flag per weight says whether any of its elements is held: a step that looks at all masks to
+    find that nothing is held would take as long as one that holds.
+
     Args:
         owned: Name of a weight and a Parameter, which is the weight or state of it; weights first.
     """
 
     def __init__(self, owned: Sequence[tuple[str, Parameter]]) -> None:
         self._of: dict[str, list[Parameter]] = {}
+        self._flags: dict[str, Parameter] = {}
         self.each = [self._mask_of(name, value) for name, value in owned]
 
     def _mask_of(self, name: str, value: Parameter) -> Parameter:
-        masks = self._of.setdefault(name, [])
+        if name not in self._of:
+            self._of[name] = []
+            self._flags[name] = blank((), mstype.int32, f"hold_flag.{name}")
+        masks = self._of[name]
         if not masks or masks[0].shape != value.shape:
             masks.append(blank(value.shape, mstype.bool_, f"hold_mask.{value.name}"))
             return masks[-1]
@@ -39,6 +46,11 @@ class Masks:
         """Every mask once."""
         return [mask for masks in self._of.values() for mask in masks]
 
+    @property
+    def flags(self) -> list[Parameter]:
+        """The flag of every weight, 1 where any of its elements is held."""
+        return list(self._flags.values())
+
     def rows(self) -> dict[str, np.ndarray]:
         """Say of each row whether it is held; weights without elements are left out."""
         found = {name: copy_of(masks[0]) for name, masks in self._of.items()}
@@ -48,6 +60,7 @@ class Masks:
         """Hold or release a whole weight."""
         for mask in self._of[name]:
             write(mask, np.full(mask.shape, held))
+        write(self._flags[name], np.int32(held))
 
     def set_rows(self, name: str, rows: Any, *, held: bool) -> list[int]:
         """Hold or release some rows, and return those that are held now."""
@@ -62,6 +75,7 @@ class Masks:
         value = copy_of(mask)
         value[_numbers(name, rows, len(value))] = held
         write(mask, value)
+        write(self._flags[name], np.int32(value.any()))
         return numbers_of(_by_row(value))
 
 

@@ -312,7 +312,8 @@ def test_masks_are_saved_under_the_names_of_the_weights_and_copies_are_not(tmp_p
     ms.save_checkpoint(outer, str(tmp_path / "a.ckpt"))
     saved = ms.load_checkpoint(str(tmp_path / "a.ckpt"))
     masks = {name for name in saved if name.startswith("hold_")}
-    assert masks == {f"hold_mask.{n}" for n in ("0.weight", "0.bias", "2.weight", "2.bias")}
+    weights = ("0.weight", "0.bias", "2.weight", "2.bias")
+    assert masks == {f"hold_{what}.{n}" for n in weights for what in ("mask", "flag")}
     other = mg.HoldOptimizer(OPTIMIZERS["adam"](network().trainable_params()))
     assert ms.load_param_into_net(other, saved) == ([], [])
     assert other.held == ["2.bias"]
