@@ -191,7 +191,8 @@ def audit(
     evidence = gather(subject, watched, steps)
     book = Book(subject, evidence, left)
     rows = tuple(book.row(name, value) for name, value in watched.items())
-    return Audit(rows, findings_of(subject, evidence, book, rows), steps)
+    findings = findings_of(subject, evidence, book, rows, list(watched.values()))
+    return Audit(rows, findings, steps)
 
 
 def _severity(row: AuditRow) -> int:

@@ -7,7 +7,7 @@ a mark is cut by the first marks on these ways.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
@@ -15,13 +15,14 @@ from typing import Any
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
-from msgrad._cells import every_cell
+from msgrad._cells import children, every_cell
 from msgrad._gradients import LossTimes
 from msgrad._graph import Graph, Node, compiled_graph
-from msgrad._paths import cell_paths, is_wrapper, layers_of
+from msgrad._paths import cell_paths, layers_of
 from msgrad._reach import one
+from msgrad._stop import StopGradient
 from msgrad._stopline import stop_lines
-from msgrad._wrapper import CellWrapper
+from msgrad._summary import inner_network
 
 _MARK = "msgrad_stop"
 # Operators whose derivative is zero or none; Cast may be one, to an integer.
@@ -53,12 +54,12 @@ def cuts(
 ) -> dict[str, Cut]:
     """Say of each weight that no gradient reaches what cuts it; what is not found is left out."""
     cell = LossTimes(loss)
-    with _marked_stops(cell):
+    with _marked_stops(cell) as wrappers:
         graph = compiled_graph(cell, one(), *inputs)
-    paths = {id(layer): path for path, top in cell_paths(network) for layer in layers_of(top)}
+    scopes = _Scopes(cell, network, wrappers)
     found = {}
     for name, blocks in _first_blocks(graph, names).items():
-        cut = _why(name, blocks, graph, _Scopes(cell, paths))
+        cut = _why(name, blocks, graph, scopes)
         if cut is not None:
             found[name] = cut
     return found
@@ -67,28 +68,36 @@ def cuts(
 class _Scopes:
     """Finds the cell that an operator stands in."""
 
-    def __init__(self, root: nn.Cell, paths: Mapping[int, str]) -> None:
+    def __init__(self, root: nn.Cell, network: nn.Cell, wrappers: Mapping[str, nn.Cell]) -> None:
         self._root = root
-        self._paths = paths
+        self._wrappers = wrappers
+        self._paths = {
+            id(layer): path
+            for path, top in cell_paths(inner_network(network))
+            for layer in layers_of(top)
+        }
+        # a cell keeps the scope that its first graph gave it, whatever the root of that was
+        self._cells = {cell.get_scope(): cell for cell in every_cell(root)}
 
-    def cells(self, scope: str) -> list[nn.Cell]:
-        """Return the cells around an operator, the innermost last."""
-        found = [self._root]
-        for segment in scope.split("/")[1:]:
-            child = found[-1]._cells.get(segment.rpartition("-")[0])
-            if child is None:
-                break
-            found.append(child)
-        return found
+    def wrapper(self, node: Node) -> nn.Cell | None:
+        """Return the StopGradient that put a mark."""
+        return next((self._wrappers[a] for a in node.attributes if a in self._wrappers), None)
 
-    def path(self, cell: nn.Cell) -> str:
-        """Return where a cell stands, as the user names it."""
-        return self._paths.get(id(cell), "")
+    def cell(self, node: Node) -> nn.Cell:
+        """Return the innermost known cell around an operator."""
+        scope = node.scope
+        while scope and scope not in self._cells:
+            scope = scope.rpartition("/")[0]
+        return self._cells.get(scope, self._root)
 
-    def with_bprop(self, scopes: Iterable[str]) -> list[nn.Cell]:
+    def where(self, cell: nn.Cell) -> str:
+        """Return class and place of a cell, as the user names them."""
+        path = self._paths.get(id(cell), "")
+        return f"{type(cell).__name__} at {path!r}" if path else type(cell).__name__
+
+    def with_bprop(self, nodes: Iterable[Node]) -> list[nn.Cell]:
         """List the cells with a backward of their own, around operators or else anywhere."""
-        around = [cell for scope in scopes for cell in self.cells(scope)]
-        for cells in (around, every_cell(self._root)):
+        for cells in ([self.cell(node) for node in nodes], every_cell(self._root)):
             own = {id(c): c for c in cells if _has_bprop(c)}
             if own:
                 return list(own.values())
@@ -107,33 +116,26 @@ def _why(name: str, blocks: list[Node] | None, graph: Graph, scopes: _Scopes) ->
             return Cut("what is computed from it does not lead to the loss")
         return Cut("no cell of the forward pass reads it")
     if not blocks:
-        own = [
-            f"{type(c).__name__} at {scopes.path(c)!r}"
-            for c in scopes.with_bprop(_on_way(graph, name))
-        ]
+        own = [scopes.where(cell) for cell in scopes.with_bprop(_on_way(graph, name))]
         return Cut(f"the bprop of {_few(own)} gives nothing back") if own else None
     texts = dict.fromkeys(_text(node, scopes) for node in blocks)
-    wrappers = [_wrapper(node, scopes) for node in blocks]
-    return Cut(f"{_few(list(texts))} cuts it off", stopped=all(wrappers))
-
-
-def _wrapper(node: Node, scopes: _Scopes) -> CellWrapper | None:
-    """Return the wrapper of msgrad's own that a stop belongs to."""
-    cell = scopes.cells(node.scope)[-1]
-    ours = isinstance(cell, CellWrapper) and type(cell).__module__.startswith("msgrad.")
-    return cell if ours and _MARK in node.attributes else None
+    ours = all(scopes.wrapper(node) is not None for node in blocks)
+    return Cut(f"{_few(list(texts))} cuts it off", stopped=ours)
 
 
 def _text(node: Node, scopes: _Scopes) -> str:
-    cell = scopes.cells(node.scope)[-1]
-    where = f" at {scopes.path(cell)!r}" if scopes.path(cell) else ""
-    if is_wrapper(cell):
-        return f"{type(cell).__name__}{where}"
+    wrapper = scopes.wrapper(node)
+    if wrapper is not None:
+        return scopes.where(wrapper)
+    cell = scopes.cell(node)
     if _MARK not in node.attributes:
-        return f"the operator {node.op_type}{where or f' in {type(cell).__name__}'}"
-    lines = stop_lines(cell)
-    written = f"stop_gradient in {type(cell).__name__}{where}"
-    return f"{written}, {' or '.join(lines)}," if lines else written
+        return f"the operator {node.op_type} in {scopes.where(cell)}"
+    # what a cell returns last may bear the scope of the cell around it
+    for candidate in (cell, *children(cell)):
+        lines = stop_lines(candidate)
+        if lines:
+            return f"stop_gradient in {scopes.where(candidate)}, {' or '.join(lines)},"
+    return f"stop_gradient in {scopes.where(cell)}"
 
 
 def _few(texts: Sequence[str]) -> str:
@@ -186,52 +188,65 @@ def _blocks(node: Node) -> bool:
     return _MARK in node.attributes or node.op_type in _FLAT
 
 
-def _on_way(graph: Graph, name: str) -> list[str]:
-    """Return the scopes of the operators between a weight and the loss."""
+def _on_way(graph: Graph, name: str) -> list[Node]:
+    """Return the operators that a weight leads to."""
     reached = {name}
-    scopes = []
+    found = []
     for node in graph.nodes:
         if reached & set(_value_inputs(node)):
             reached.add(node.name)
-            scopes.append(node.scope)
-    return scopes
+            found.append(node)
+    return found
 
 
 # --- the mark
 
 
 @contextmanager
-def _marked_stops(root: nn.Cell) -> Iterator[None]:
-    """Let what is compiled meanwhile have an operator with a mark in the place of each stop."""
-    places = [_home_of_the_operator(), *(vars(cell) for cell in every_cell(root))]
+def _marked_stops(root: nn.Cell) -> Iterator[dict[str, nn.Cell]]:
+    """Let what is compiled meanwhile have an operator with a mark in the place of each stop.
+
+    Gives the attribute by which the mark of each StopGradient is known.
+    """
+    cells = every_cell(root)
+    wrappers = {f"{_MARK}_{n}": c for n, c in enumerate(cells) if isinstance(c, StopGradient)}
+    places = [ops.stop_gradient.__globals__, *map(vars, cells)]
     changed = [(p, k, v) for p in places for k, v in list(p.items()) if _is_stop(v)]
     for place, key, _ in changed:
         place[key] = _marked
+    for mark, wrapper in wrappers.items():
+        vars(wrapper)["_one"] = _marker(mark)
     try:
-        yield
+        yield wrappers
     finally:
         for place, key, value in changed:
             place[key] = value
-
-
-def _home_of_the_operator() -> dict[str, Any]:
-    """Return the names of the module in which `ops.stop_gradient` finds its operator."""
-    return ops.stop_gradient.__globals__
+        for wrapper in wrappers.values():
+            del vars(wrapper)["_one"]
 
 
 def _is_stop(value: object) -> bool:
     return isinstance(value, ops.Primitive) and value.name == "StopGradient"
 
 
-# Any operator of the same shape and type that the compiler does not simplify.
-_mark = ops.Sinh().add_prim_attr(_MARK, True)
+def _marker(mark: str) -> Callable[[Any], Any]:
+    # any operator of the same shape and type that the compiler does not simplify
+    operator = ops.Sinh().add_prim_attr(_MARK, True).add_prim_attr(mark, True)
+
+    def marked(value: Any) -> Any:
+        if isinstance(value, Tensor):
+            return operator(value) if value.dtype in mstype.float_type else value
+        return value
+
+    return marked
+
+
+_mark_one = _marker(_MARK)
 
 
 def _marked(value: Any) -> Any:
-    if isinstance(value, Tensor):
-        return _mark(value) if value.dtype in mstype.float_type else value
     if isinstance(value, tuple):
         return tuple([_marked(item) for item in value])
     if isinstance(value, list):
         return [_marked(item) for item in value]
-    return value
+    return _mark_one(value)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
 
 import numpy as np
-from mindspore import Tensor
+from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
 from msgrad._culprit import Cut, cuts
@@ -23,68 +23,78 @@ from msgrad._subject import Subject
 from msgrad._weights import copy_of
 
 logger = logging.getLogger("msgrad")
+# Pairs of random inputs, of both signs, that are tried where a gradient is zero.
+_ELSEWHERE = 2
 
 
 @dataclass
 class Evidence:
-    """What was seen; weights are named by their ids.
+    """What was seen, by the ids of weights: MindSpore renames some while it compiles a step.
 
     Attributes:
-        watched: The parameters and buffers that get a row, by name, in network order.
         gradients: Norms before the steps; empty where they could not be taken.
+        received: Norms as they came to the optimizer, where a train cell may change them.
         later: Norms after the steps, where one was zero before them.
         elsewhere: Largest norms on random inputs, where one was zero twice.
-        reach: Where a gradient can get to; None where nothing says so.
-        cuts: What cuts the gradient of what it cannot get to, by name.
+        paths: "reached", "unreached" or "unseen", as `Reach` says.
+        cuts: What cuts the gradient of what it cannot get to.
         movement: How far each went.
-        state: Whether the optimizer state of a weight moved, by its name.
+        state: Whether the optimizer state of a weight moved.
         called: Whether an optimizer was called.
         losses: The loss of each step, where it is one number.
         broken: The weights that were not finite before the first step.
+        names: The names of the weights of the optimizers before anything was compiled.
     """
 
-    watched: dict[str, Tensor]
     gradients: dict[int, float] = field(default_factory=dict)
+    received: dict[int, float] = field(default_factory=dict)
     later: dict[int, float] = field(default_factory=dict)
     elsewhere: dict[int, float] = field(default_factory=dict)
-    reach: Reach | None = None
-    cuts: dict[str, Cut] = field(default_factory=dict)
+    paths: dict[int, str] = field(default_factory=dict)
+    cuts: dict[int, Cut] = field(default_factory=dict)
     movement: dict[int, MovementRow] = field(default_factory=dict)
-    state: dict[str, bool] = field(default_factory=dict)
+    state: dict[int, bool] = field(default_factory=dict)
     called: bool = False
     losses: list[float] = field(default_factory=list)
     broken: set[int] = field(default_factory=set)
+    names: set[str] = field(default_factory=set)
 
     def zero(self) -> bool:
         """Whether some weight has a path, and got no gradient so far."""
-        lost = set(self.reach.unreached) | set(self.reach.unseen) if self.reach else set()
         return any(
-            g == 0.0 and not self.later.get(key) and self.name_of.get(key) not in lost
-            for key, g in self.gradients.items()
+            norm == 0.0 and not self.later.get(key) and self.paths.get(key) == "reached"
+            for key, norm in self.gradients.items()
         )
-
-    @property
-    def name_of(self) -> dict[int, str]:
-        """The names by id."""
-        return {id(value): name for name, value in self.watched.items()}
 
 
 def gather(subject: Subject, watched: dict[str, Tensor], steps: int) -> Evidence:
     """Run the steps and look; everything is as before when it returns."""
-    evidence = Evidence(watched)
+    evidence = Evidence(names={str(p.name) for o in subject.optimizers for p in o.parameters})
     with subject.mode():
         gradients = _enter(subject, evidence)
         with rehearsal(subject.cells) as kept, _position_kept(subject):
-            _run(subject, evidence, kept, steps)
+            _run(subject, evidence, kept, watched, steps)
             if gradients is not None and evidence.zero():
                 evidence.later = gradients.norms(subject.batches[0])
             kept.restore()
             if gradients is not None and evidence.zero():
                 _look_elsewhere(subject, evidence, gradients, kept)
-        lost = [*evidence.reach.unreached, *evidence.reach.unseen] if evidence.reach else []
-        if lost and subject.loss is not None and isinstance(gradients, LossGradients):
-            evidence.cuts = cuts(subject.loss, lost, subject.network, subject.batches[0])
+        if subject.loss is not None and isinstance(gradients, LossGradients):
+            evidence.cuts = _cuts(subject.loss, subject, evidence, gradients.weights)
     return evidence
+
+
+def _cuts(
+    loss: nn.Cell, subject: Subject, evidence: Evidence, weights: Iterable[Parameter]
+) -> dict[int, Cut]:
+    lost = {str(p.name): id(p) for p in weights if evidence.paths[id(p)] != "reached"}
+    # statistics never have a gradient, and nobody asks why
+    flags = {id(p): p.requires_grad for p in weights}
+    wanted = [name for name, key in lost.items() if flags[key]]
+    if not wanted:
+        return {}
+    found = cuts(loss, wanted, subject.network, subject.batches[0])
+    return {lost[name]: cut for name, cut in found.items()}
 
 
 def _enter(subject: Subject, evidence: Evidence) -> Gradients | None:
@@ -94,42 +104,70 @@ def _enter(subject: Subject, evidence: Evidence) -> Gradients | None:
     """
     step = subject.holder
     if not isinstance(step, TrainStep):
-        return _first_look(subject, evidence)
+        gradients = _first_look(subject, evidence)[0]
+        if isinstance(gradients, LossGradients) and _is_foreign(step):
+            _receive(subject, evidence)
+        return gradients
     found: list[Gradients | None] = []
 
     def look() -> Reach:
-        found.append(_first_look(subject, evidence))
-        assert evidence.reach is not None
-        return evidence.reach
+        gradients, reach = _first_look(subject, evidence)
+        found.append(gradients)
+        assert reach is not None
+        return reach
 
     enter_as_next_call(step, subject.batches[0], look)
     subject.optimizers[:] = [step.optimizer]
     return found[0]
 
 
-def _position_kept(subject: Subject) -> AbstractContextManager[None]:
-    return position_kept(subject.holder) if isinstance(subject.holder, TrainStep) else nullcontext()
+def _is_foreign(step: nn.Cell | None) -> bool:
+    """Whether a step may hand other gradients to the optimizer than those of the loss."""
+    return type(step) is not nn.TrainOneStepCell
 
 
-def _first_look(subject: Subject, evidence: Evidence) -> Gradients | None:
+def _first_look(subject: Subject, evidence: Evidence) -> tuple[Gradients | None, Reach | None]:
     """Take the gradients on the first batch in the best way that works here."""
-    inputs = subject.batches[0]
     for way in _ways(subject):
         try:
             with rehearsal(subject.cells):
                 gradients = way(subject)
-                evidence.gradients = gradients.norms(inputs)
+                evidence.gradients = gradients.norms(subject.batches[0])
+                reach = None
                 if isinstance(gradients, LossGradients) or 0.0 in evidence.gradients.values():
-                    evidence.reach = gradients.reach(inputs)
+                    reach = gradients.reach(subject.batches[0])
         # MindSpore raises errors of many kinds for what a graph cannot take, and the next way may
         except Exception as error:
             if isinstance(subject.holder, TrainStep):
                 raise
             logger.debug("no gradients by %s: %s", way.__name__, error)
-            evidence.gradients = {}
         else:
-            return gradients
-    return None
+            evidence.paths = _paths(gradients, evidence.gradients, reach)
+            return gradients, reach
+    evidence.gradients = {}
+    return None, None
+
+
+def _paths(gradients: Gradients, norms: dict[int, float], reach: Reach | None) -> dict[int, str]:
+    if reach is None:
+        return dict.fromkeys(norms, "reached")
+    words = {
+        **dict.fromkeys(reach.reached, "reached"),
+        **dict.fromkeys(reach.unseen, "unseen"),
+        **dict.fromkeys(reach.unreached, "unreached"),
+    }
+    return {id(p): words[str(p.name)] for p in gradients.weights}
+
+
+def _receive(subject: Subject, evidence: Evidence) -> None:
+    """See what comes to the optimizer, where that works."""
+    way = _ways(subject)[-1]
+    try:
+        with rehearsal(subject.cells):
+            evidence.received = way(subject).norms(subject.batches[0])
+    # the gradients of the loss are known; without these a mask on them goes unseen
+    except Exception as error:
+        logger.debug("what comes to the optimizer cannot be seen: %s", error)
 
 
 def _ways(subject: Subject) -> list[Callable[[Subject], Gradients]]:
@@ -151,24 +189,29 @@ def _by_function(subject: Subject) -> Gradients:
     return FunctionGradients(subject.run, subject.optimizers)
 
 
-def _run(subject: Subject, evidence: Evidence, kept: Rehearsal, steps: int) -> None:
-    floats = {k: v for k, v in evidence.watched.items() if v.dtype in mstype.float_type}
-    evidence.broken = {id(v) for v in floats.values() if not np.isfinite(copy_of(v)).all()}
+def _position_kept(subject: Subject) -> AbstractContextManager[None]:
+    return position_kept(subject.holder) if isinstance(subject.holder, TrainStep) else nullcontext()
+
+
+def _run(
+    subject: Subject, evidence: Evidence, kept: Rehearsal, watched: dict[str, Tensor], steps: int
+) -> None:
+    floats = [v for v in watched.values() if v.dtype in mstype.float_type]
+    evidence.broken = {id(v) for v in floats if not np.isfinite(copy_of(v)).all()}
+    weights = {str(p.name): p for o in subject.optimizers for p in o.parameters}
     for step in range(steps):
         evidence.losses += _number(subject.run(*subject.batches[step % len(subject.batches)]))
     evidence.movement = {
-        id(v): kept.movement_of(v, name) for name, v in evidence.watched.items() if kept.knows(v)
+        id(v): kept.movement_of(v, name) for name, v in watched.items() if kept.knows(v)
     }
-    weights = [p for o in subject.optimizers for p in o.parameters]
-    names = {str(p.name) for p in weights}
     for optimizer in subject.optimizers:
-        for state in own_parameters(optimizer, weights):
+        for state in own_parameters(optimizer, weights.values()):
             moved = kept.has_moved(state)
             evidence.called |= moved
-            owner = owner_of(str(state.name), names)
+            owner = weights.get(owner_of(str(state.name), weights) or "")
             if owner is not None:
-                evidence.state[owner] = evidence.state.get(owner, False) or moved
-    evidence.called |= any(kept.has_moved(p) for p in weights)
+                evidence.state[id(owner)] = evidence.state.get(id(owner), False) or moved
+    evidence.called |= any(kept.has_moved(p) for p in weights.values())
 
 
 def _number(out: object) -> list[float]:
@@ -183,7 +226,7 @@ def _look_elsewhere(
     subject: Subject, evidence: Evidence, gradients: Gradients, kept: Rehearsal
 ) -> None:
     """Take gradients on random inputs, at the weights as they are."""
-    for trial in range(4):
+    for trial in range(2 * _ELSEWHERE):
         rng = np.random.default_rng(trial // 2)
         given = random_inputs(subject.batches[0], rng, 1 if trial % 2 else -1)
         with silence():
@@ -196,13 +239,15 @@ def _look_elsewhere(
 def watched_in(subject: Subject) -> dict[str, Tensor]:
     """Name the parameters and buffers that get a row; the state of optimizers gets none."""
     weights = [p for o in subject.optimizers for p in o.parameters]
-    state = {id(p) for o in subject.optimizers for p in own_parameters(o, weights)}
     held = {id(p) for p in weights}
-    own = _own_state(subject, held)
+    state = {id(p) for o in subject.optimizers for p in own_parameters(o, weights)}
+    if subject.network is subject.holder:
+        # what an unknown train cell keeps itself, such as sums of gradients
+        state |= {id(p) for p in subject.network._params.values()}
     parameters = {
         str(p.name): p
         for p in subject.network.get_parameters()
-        if id(p) in held or id(p) not in state | own
+        if id(p) in held or id(p) not in state
     }
     buffers = {
         f"{path}.{key}".lstrip("."): buffer
@@ -211,10 +256,3 @@ def watched_in(subject: Subject) -> dict[str, Tensor]:
         if buffer is not None
     }
     return {**parameters, **buffers}
-
-
-def _own_state(subject: Subject, held: set[int]) -> set[int]:
-    """Return what an unknown train cell itself keeps, such as sums of gradients."""
-    if subject.network is not subject.holder:
-        return set()
-    return {id(p) for p in subject.network._params.values() if id(p) not in held}

@@ -6,7 +6,7 @@ import math
 from collections.abc import Collection
 
 import mindspore as ms
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 from msgrad._cells import every_cell
 from msgrad._claims import Claim, Record, see
@@ -32,7 +32,6 @@ class Book:
         self._kept_out = kept_out
         weights = [p for o in subject.optimizers for p in o.parameters]
         self.in_optimizer = {id(p) for p in weights}
-        self._names = {str(p.name) for p in weights}
         self._rates: dict[int, Rates] = {}
         for optimizer in subject.optimizers:
             self._rates.update(_rates(optimizer))
@@ -45,14 +44,15 @@ class Book:
             if isinstance(update, WeightUpdates)
             for name in update.names
         }
-        self._lost = set(evidence.reach.unreached) if evidence.reach else set()
-        self._unseen = set(evidence.reach.unseen) if evidence.reach else set()
+        self._paths = evidence.paths
         self._pynative = ms.get_context("mode") == ms.PYNATIVE_MODE
         self.latched = _latched(list(self.records.values())) if latches() else set()
 
     def row(self, name: str, value: Tensor) -> AuditRow:
         """Judge one parameter or buffer."""
         facts = self.facts(name, value)
+        # MindSpore renames parameters when it compiles a step that has two of one name
+        name = str(value.name) if isinstance(value, Parameter) else name
         rule, verdict, reason = verdict_on(facts)
         movement = self.evidence.movement.get(id(value))
         return AuditRow(
@@ -68,7 +68,7 @@ class Book:
             max_change=movement.max_change if movement else 0.0,
             l2=movement.l2 if movement else 0.0,
             bits_changed=movement.bits_changed if movement else 0,
-            state_changed=self.evidence.state.get(name),
+            state_changed=self.evidence.state.get(id(value)),
             verdict=verdict,
             reason=reason,
         )
@@ -79,7 +79,7 @@ class Book:
         record = self.records.get(key)
         rates = self._rates.get(key)
         norm = self.evidence.gradients.get(key)
-        cut = self.evidence.cuts.get(name, Cut(""))
+        cut = self.evidence.cuts.get(key, Cut(""))
         kind = self._kind(record)
         claims = self._claims(key, record, kind)
         flag = bool(getattr(value, "requires_grad", False)) if record else False
@@ -87,19 +87,20 @@ class Book:
             kind=kind,
             flag=flag,
             claims=", ".join(dict.fromkeys(claim.patterns for claim in claims)),
-            left_out=self._left_out(name, key, record),
+            left_out=self._left_out(key, record),
             hold=name in self._held,
             by_hand=kind == "statistic" and self._frozen_by_flags(key),
             adapting=any(not claim.statistics for claim in claims),
             in_optimizer=key in self.in_optimizer,
-            by_step=self._left_by_step(name, key, record),
-            replaced=name in self._names and key not in self.in_optimizer,
+            by_step=self._left_by_step(key, record),
+            replaced=name in self.evidence.names and key not in self.in_optimizer,
             lr=rates.lr if rates else None,
             decay=rates.weight_decay if rates else None,
-            path=self._path(name, key),
+            path=self._path(key),
             cut=cut.text,
             stopped=cut.stopped,
             gradient=norm,
+            received=self.evidence.received.get(key),
             later=self.evidence.later.get(key),
             elsewhere=self._elsewhere(key),
             ignored=self._pynative and not flag,
@@ -144,25 +145,22 @@ class Book:
         weights = [r for r in mates if r.can_train]
         return bool(weights) and not any(r.parameter.requires_grad or r.claims for r in weights)
 
-    def _left_out(self, name: str, key: int, record: Record | None) -> str:
+    def _left_out(self, key: int, record: Record | None) -> str:
         if key in self._kept_out:
             return "held="
         if self._train_step is None or record is None or not record.trains:
             return ""
-        out = key not in self.in_optimizer and name not in self._lost
+        out = key not in self.in_optimizer and self._paths.get(key) != "unreached"
         return "trainable=" if out else ""
 
-    def _left_by_step(self, name: str, key: int, record: Record | None) -> bool:
+    def _left_by_step(self, key: int, record: Record | None) -> bool:
         if self._train_step is None or record is None:
             return False
-        return record.trains and key not in self.in_optimizer and name in self._lost
+        lost = self._paths.get(key) == "unreached"
+        return record.trains and key not in self.in_optimizer and lost
 
-    def _path(self, name: str, key: int) -> str:
-        if name in self._lost:
-            return "unreached"
-        if name in self._unseen:
-            return "unseen"
-        return "reached" if key in self.evidence.gradients else "unknown"
+    def _path(self, key: int) -> str:
+        return self._paths.get(key, "unknown")
 
     def _elsewhere(self, key: int) -> bool | None:
         norm = self.evidence.elsewhere.get(key)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections.abc import Iterator, Sequence
 
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
 
 from msgrad._cells import every_cell
 from msgrad._differentiated import differentiated_by
@@ -23,11 +23,15 @@ _OTHERS = ("statistic", "integer", "buffer")
 
 
 def findings_of(
-    subject: Subject, evidence: Evidence, book: Book, rows: Sequence[AuditRow]
+    subject: Subject,
+    evidence: Evidence,
+    book: Book,
+    rows: Sequence[AuditRow],
+    watched: Sequence[Tensor],
 ) -> tuple[Finding, ...]:
     """Look at the whole: faults first, then what is worth knowing."""
     found = [
-        *_not_finite(evidence, book, rows),
+        *_not_finite(evidence, book, rows, watched),
         *_nothing_moved(evidence, rows),
         *_wrong_order(subject),
         *_foreign(subject, book),
@@ -46,12 +50,14 @@ def _moving(rows: Sequence[AuditRow]) -> set[str]:
     return {row.name for row in rows if row.in_optimizer and row.requires_grad}
 
 
-def _not_finite(evidence: Evidence, book: Book, rows: Sequence[AuditRow]) -> Iterator[Finding]:
+def _not_finite(
+    evidence: Evidence, book: Book, rows: Sequence[AuditRow], watched: Sequence[Tensor]
+) -> Iterator[Finding]:
     """Name where NaN or infinity begins."""
     broken = [row.name for row in rows if row.verdict == "not finite"]
     if not broken:
         return
-    ids = {name: id(value) for name, value in evidence.watched.items()}
+    ids = {row.name: id(value) for row, value in zip(rows, watched, strict=True)}
     first = [name for name in broken if ids[name] in evidence.broken]
     if first:
         message = f"{few(first)} is not finite before the first step"
@@ -62,9 +68,11 @@ def _not_finite(evidence: Evidence, book: Book, rows: Sequence[AuditRow]) -> Ite
         gradients = [n for n in broken if not math.isfinite(evidence.gradients.get(ids[n], 0.0))]
         owner = book.owners.get(ids[gradients[-1]]) if gradients else None
         # a gradient comes from behind: the last layer that has a bad one is where it begins
-        first = [n for n in gradients if book.owners.get(ids[n]) is owner] or broken[:1]
-        what = "the gradient is not finite from" if gradients else "the steps make infinite"
-        message = f"{what} {few(first)}{' on, toward the input' if gradients else ''}"
+        first = [n for n in gradients if book.owners.get(ids[n]) is owner]
+        message = f"the gradient is not finite from {few(first)} on, toward the input"
+    if not first:
+        first = broken
+        message = f"{few(broken)} became infinite or nan in the steps; is the rate too high?"
     yield Finding("not finite", message, tuple(first))
 
 

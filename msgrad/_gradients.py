@@ -21,6 +21,9 @@ from msgrad._optimizer import OptimizerWrapper
 from msgrad._reach import GradientCell, Reach, by_trials, one, silence, sorted_reach
 from msgrad._weights import copy_of, write
 
+# Steps to wait for a call of the optimizer.
+_PATIENCE = 8
+
 
 class Gradients(Protocol):
     """One way to take gradients; what it runs and moves is for the caller to restore."""
@@ -79,8 +82,11 @@ class StepGradients:
         self._recorders = {id(o): Recorder(o, n) for n, o in enumerate(optimizers)}
 
     def norms(self, inputs: Sequence[object]) -> dict[int, float]:
-        """Run the step."""
-        self.run(*inputs)
+        """Run the step, a few times where it sums gradients before it calls the optimizer."""
+        for _ in range(_PATIENCE):
+            self.run(*inputs)
+            if all(r.called for r in self._recorders.values()):
+                break
         return {k: n for r in self._recorders.values() for k, n in r.norms().items()}
 
     def reach(self, inputs: Sequence[object]) -> Reach:
@@ -125,7 +131,6 @@ class FunctionGradients:
         # What `ms.jit` made calls the optimizer inside a graph.
         self._function: Callable[..., object] = getattr(function, "__wrapped__", function)
         self._optimizers = optimizers
-        self.called = False
 
     def norms(self, inputs: Sequence[object]) -> dict[int, float]:
         """Run the function."""
@@ -144,7 +149,6 @@ class FunctionGradients:
         kept: dict[int, Tensor] = {}
         with _listening(self._optimizers, kept):
             self._function(*inputs)
-        self.called = bool(kept)
         return [kept.get(id(p)) for p in self.weights]
 
 
@@ -154,27 +158,35 @@ class Recorder(OptimizerWrapper):
     def __init__(self, optimizer: nn.Cell, number: int) -> None:
         super().__init__(optimizer)
         # beside the parameters: nothing that lists the step's may see them
-        self.kept = {
-            id(p): Parameter(
-                Tensor(np.zeros(2, np.float32)), name=f"msgrad.gradient.{number}.{p.name}"
-            )
-            for p in optimizer.parameters
-        }
+        self.kept = {id(p): _blank(2, f"{number}.{p.name}") for p in optimizer.parameters}
         self.buffers = tuple(self.kept.values())
+        self.__dict__["calls"] = _blank(1, f"{number}.calls")
         self.map = ops.HyperMap()
 
     def construct(self, grads: tuple[Tensor, ...]) -> Any:
         noted = self.map(self.note, self.buffers, grads)
-        return self.optimizer(ops.depend(grads, noted))
+        counted = ops.assign_add(self.calls, Tensor([1.0], mstype.float32))
+        return self.optimizer(ops.depend(grads, (noted, counted)))
 
     def note(self, buffer: Parameter, gradient: Tensor) -> Tensor:
         """Write the extremes of one gradient into its buffer."""
         sizes = ops.abs(ops.cast(gradient, mstype.float32))
         return ops.assign(buffer, ops.stack((sizes.max(), ops.sqrt((sizes * sizes).sum()))))
 
+    @property
+    def called(self) -> bool:
+        """Whether gradients came."""
+        return bool(copy_of(self.calls).any())
+
     def norms(self) -> dict[int, float]:
         """Return what was noted; a norm whose square vanished is at least the largest element."""
+        if not self.called:
+            return {}
         return {key: float(copy_of(buffer).max()) for key, buffer in self.kept.items()}
+
+
+def _blank(size: int, name: str) -> Parameter:
+    return Parameter(Tensor(np.zeros(size, np.float32)), name=f"msgrad.gradient.{name}")
 
 
 def norm_of(gradient: np.ndarray) -> float:

@@ -125,7 +125,7 @@ def summary(net: nn.Cell) -> Summary:
     if not isinstance(net, nn.Cell):
         raise ArgumentTypeError(f"net {net!r} is no Cell; give the network or its train cell")
     moves = _rule(net)
-    network = _network(net)
+    network = inner_network(net)
     own = layers_of(network)
     first = {place.parameter: place for place in reversed(places(network))}
     tops: dict[str, list[Parameter]] = {}
@@ -147,7 +147,7 @@ def _rule(net: nn.Cell) -> Callable[[Parameter], bool]:
     return lambda parameter: parameter.name in names
 
 
-def _network(net: nn.Cell) -> nn.Cell:
+def inner_network(net: nn.Cell) -> nn.Cell:
     """Return the network inside a train cell, a loss cell or a cast, if it holds all parameters."""
     if net._cells.get("optimizer") is not None and net._cells.get("network") is not None:
         net = net._cells["network"]

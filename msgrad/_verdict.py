@@ -41,6 +41,7 @@ class Facts:
         cut: What cuts the path, or hides it.
         stopped: Whether that is a stop of msgrad's own, so that it is meant.
         gradient: Norm of the gradient before the steps; None where it is unknown.
+        received: Norm as it comes to the optimizer; None where that is the same or unknown.
         later: Norm after the steps; None where it was not asked for.
         elsewhere: Whether random inputs gave it a gradient; None where it was not asked for.
         ignored: Whether its flag makes the step itself take a zero gradient (PYNATIVE_MODE).
@@ -68,6 +69,7 @@ class Facts:
     cut: str = ""
     stopped: bool = False
     gradient: float | None = None
+    received: float | None = None
     later: float | None = None
     elsewhere: bool | None = None
     ignored: bool = False
@@ -81,8 +83,15 @@ class Facts:
     @property
     def no_gradient(self) -> bool:
         """Whether no step gave it a gradient."""
+        if self.ignored or self.latched or self.received == 0.0:
+            return True
         known = [g for g in (self.gradient, self.later) if g is not None]
-        return self.ignored or self.latched or (bool(known) and not any(known))
+        return bool(known) and not any(known)
+
+    @property
+    def withheld(self) -> bool:
+        """Whether the train cell keeps its gradient from the optimizer."""
+        return self.received == 0.0 and bool(self.gradient)
 
 
 def verdict_on(facts: Facts) -> Verdict:
@@ -116,7 +125,7 @@ def _on_statistic(facts: Facts) -> Verdict:
     rule = _rule(facts)
     if facts.in_optimizer:
         why = "running statistic that the optimizer holds, since its requires_grad is True; "
-        return Verdict(rule, "leaks", f"{why}it {facts.moved or 'did not move yet'}")
+        return Verdict(rule, "leaks", f"{why}{facts.moved or 'it did not move yet'}")
     if not facts.moved:
         by = f"frozen by {facts.claims}" if facts.claims else "running statistic, did not move"
         return Verdict(rule, "held", by)
@@ -165,7 +174,7 @@ def _what_holds(facts: Facts) -> str:
 def _agent(facts: Facts) -> str:
     """Say what moved something that is meant to stay or gets no gradient."""
     if not facts.no_gradient and facts.path != "unreached":
-        return "by a stale optimizer, made before that and still taking its gradient"
+        return "by a stale optimizer, which was made before and still takes its gradient"
     if facts.decay:
         return f"by weight decay {facts.decay:g}"
     if facts.in_optimizer:
@@ -186,6 +195,11 @@ def _on_meant_to_move(facts: Facts) -> Verdict:
         why = "MindSpore keeps it at a zero gradient, since its flag was off when a step first ran"
         also = f"; {facts.moved} {_agent(facts)}" if facts.moved else ""
         return Verdict(rule, "still", why + also)
+    if facts.withheld:
+        why = f"{_has_gradient(facts)}, but the train cell hands 0 to the optimizer"
+        if facts.moved:
+            return Verdict(rule, "leaks", f"{why}, yet {facts.moved} {_agent(facts)}")
+        return Verdict(rule, "still", why)
     if facts.no_gradient:
         return _on_zero(facts)
     if not facts.moved:
