@@ -36,5 +36,6 @@ setup(
     python_requires=">=3.10,<3.13",
     # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
     install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
+    entry_points={"console_scripts": ["msgrad = msgrad._cli:main"]},
     extras_require={"tools": TOOLS, "test": TOOLS + TEST + LINT},
 )

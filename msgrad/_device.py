@@ -101,7 +101,7 @@ def _choose(target: str, *, fallback: bool) -> str:
     """Say which target is taken, without setting it: a failed `set_device` leaves traces."""
     if target == "CPU":
         return "CPU"
-    obstacle = _obstacle()
+    obstacle = why_not_ascend()
     if obstacle is None:
         return "Ascend"
     fact, remedy = obstacle
@@ -114,7 +114,7 @@ def _choose(target: str, *, fallback: bool) -> str:
     return "CPU"
 
 
-def _obstacle() -> tuple[str, str] | None:
+def why_not_ascend() -> tuple[str, str] | None:
     """Say why Ascend cannot be used and what cures that; None where it can."""
     if not ascend.is_available():
         return (

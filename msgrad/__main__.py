@@ -1,0 +1,9 @@
+"""`python -m msgrad` is the command `msgrad`."""
+
+from __future__ import annotations
+
+import sys
+
+from msgrad._cli import main
+
+sys.exit(main())
