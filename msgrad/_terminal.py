@@ -22,15 +22,15 @@ def print_table(
         rows: The cells of each row.
         file: Where to; None is the standard output.
     """
-    file = sys.stdout if file is None else file
-    if file.isatty():
+    out = file or sys.stdout
+    if out.isatty():
         try:
-            _print_rich(head, rows, file)
+            _print_rich(head, rows, out)
         except MissingPackageError:
             pass
         else:
             return
-    print(plain_table(head, rows), file=file)
+    print(plain_table(head, rows), file=out)
 
 
 def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
