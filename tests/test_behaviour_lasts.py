@@ -176,11 +176,13 @@ def test_a_bare_network_is_compiled_once_for_each_state_it_is_in(make: Make):
     assert compiled == [2 if ms.get_context("mode") == ms.GRAPH_MODE else 0] * 3
 
 
-def test_a_graph_compiled_while_a_mode_was_set_by_hand_is_not_used_again():
-    net = network(lambda: nn.BatchNorm1d(4, use_batch_statistics=True)).set_train()
+@pytest.mark.parametrize("make", [lambda: nn.BatchNorm1d(4), Jitted], ids=["norm", "jitted"])
+def test_a_graph_compiled_while_a_mode_was_set_by_hand_is_not_used_again(make: Make):
+    net = network(make).set_train()
+    norm = next(c for _, c in net.cells_and_names() if isinstance(c, nn.BatchNorm1d))
     x = data((6, 4))
     mg.freeze(net, "0")
-    net[0][1].use_batch_statistics = True
+    norm.use_batch_statistics = True
     net(x)
     mg.freeze(net, "0")
     before = bits(net)
