@@ -11,6 +11,8 @@ from msgrad._errors import ArgumentError
 from msgrad._slots import own_parameters, owner_of, rates_of
 from msgrad._weights import copy_of, write
 
+_HOLDS = ("hold_mask.", "hold_flag.")
+
 
 class Keeping:
     """The state of one inner train cell: all that is not the network's.
@@ -67,7 +69,7 @@ class Keeping:
         """Put the slots of some weights back to where the optimizer began."""
         for name, first in self.first.items():
             # whether a weight is held is the user's decision, not state of the optimizer
-            if self.owners[name] in weights and not name.startswith("hold_mask."):
+            if self.owners[name] in weights and not name.startswith(_HOLDS):
                 write(self.state[name], first)
 
 

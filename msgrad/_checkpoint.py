@@ -28,6 +28,7 @@ _SLOTS = frozenset(
         "exp_avg",
         "exp_avg_sq",
         "exp_inf",
+        "hold_flag",
         "hold_mask",
         "lamb_m",
         "lamb_v",

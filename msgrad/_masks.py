@@ -21,6 +21,14 @@ class Masks:
 
     Args:
         owned: Name of a weight and a Parameter, which is the weight or state of it; weights first.
+
+    Examples:
+        >>> from mindspore import Tensor
+        >>> masks = Masks([("w", Parameter(Tensor([1.0, 2.0, 3.0]), name="w"))])
+        >>> masks.set_rows("w", [0, 2], held=True)
+        [0, 2]
+        >>> masks.rows()["w"].tolist()
+        [True, False, True]
     """
 
     def __init__(self, owned: Sequence[tuple[str, Parameter]]) -> None:
@@ -63,7 +71,11 @@ class Masks:
         write(self._flags[name], np.int32(held))
 
     def set_rows(self, name: str, rows: Any, *, held: bool) -> list[int]:
-        """Hold or release some rows, and return those that are held now."""
+        """Hold or release some rows, and return those that are held now.
+
+        Raises:
+            ArgumentError: The rows do not exist, or there is state that has no such rows.
+        """
         mask, *others = self._of[name]
         if mask.ndim == 0:
             raise ArgumentError(f"weight {name!r} is a number without rows; hold it whole")

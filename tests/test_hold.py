@@ -154,7 +154,7 @@ def assert_held_and_the_rest_equals(
         np.testing.assert_allclose(after[name], expected[name], rtol=2e-6, atol=1e-7, err_msg=name)
 
 
-def check(make: Make, style: type) -> None:
+def assert_it_holds(make: Make, style: type) -> None:
     held, plain = Training(make, style, hold=True), Training(make, style, hold=False)
     for _ in range(2):
         held.step()
@@ -186,14 +186,14 @@ def check(make: Make, style: type) -> None:
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("make", ROWS_OF_TABLE)
 def test_held_weights_rows_and_state_keep_their_bits_under_every_optimizer(make: Make):
-    check(make, Cell)
+    assert_it_holds(make, Cell)
 
 
 @pytest.mark.usefixtures("mode")
 @pytest.mark.parametrize("style", [Functional, Jitted], ids=["functional", "jit"])
 @pytest.mark.parametrize("make", FEW)
 def test_holding_works_in_every_style_of_training(make: Make, style: type):
-    check(make, style)
+    assert_it_holds(make, style)
 
 
 @pytest.mark.skipif(
@@ -201,7 +201,7 @@ def test_holding_works_in_every_style_of_training(make: Make, style: type):
     reason="mint.optim.SGD moves nothing on the CPU before 2.10, and in PYNATIVE_MODE",
 )
 def test_holding_works_under_mint_in_a_graph():
-    check(lambda p: mint.optim.SGD(p, 0.1, momentum=0.9), Cell)
+    assert_it_holds(lambda p: mint.optim.SGD(p, 0.1, momentum=0.9), Cell)
 
 
 def data() -> ms.dataset.GeneratorDataset:
