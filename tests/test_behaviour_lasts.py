@@ -256,6 +256,16 @@ def test_mindspores_own_changes_keep_what_is_held(change: str, when: str):
     assert {n for n in moved(net, before) if "moving" in n} == set()
 
 
+def test_an_export_in_training_mode_holds_what_is_frozen():
+    net = network(lambda: nn.SequentialCell(nn.BatchNorm1d(4), nn.Dropout(p=0.5)))
+    x = data((6, 4))
+    expected = evaluated(copy.deepcopy(net), x)
+    mg.freeze(net, "0")
+    ms.export(net[0].set_train(), x, file_name="held", file_format="MINDIR")
+    exported = nn.GraphCell(ms.load("held.mindir"))
+    np.testing.assert_allclose(exported(x).asnumpy(), expected.asnumpy(), rtol=1e-6)
+
+
 def test_a_checkpoint_of_a_held_network_loads_into_a_plain_one_and_back():
     net = both()
     mg.freeze(net, "0")
