@@ -16,6 +16,7 @@ from msgrad._errors import ArgumentError, AuditError
 from msgrad._evidence import gather, watched_in
 from msgrad._facts import Book
 from msgrad._findings import findings_of
+from msgrad._rehearsal import seeds_kept
 from msgrad._rows import VERDICTS, AuditRow, Finding
 from msgrad._select import Pattern, select
 from msgrad._subject import subject_of
@@ -146,7 +147,8 @@ def audit(
 
     It is told by what moved, not by flags: weights, optimizer state, counters, statistics and seeds
     are copied before and written back after. The hidden stream of an active ``nn.Dropout`` cannot
-    be restored; the audit names it. What the step prints, it prints.
+    be restored; the audit names it. What the step prints it prints, and what it changes in Python
+    (a list of losses, a counter) stays changed.
 
     The gradient is that of the loss at the weights as they are, on the first batch: for a
     `TrainStep`, a train cell with a ``network``, and a function around ``value_and_grad``, from one
@@ -185,10 +187,11 @@ def audit(
     """
     if isinstance(steps, bool) or not isinstance(steps, int) or steps < 1:
         raise ArgumentError(f"steps {steps!r} is no number of steps; give 1 or more")
-    subject = subject_of(step, inputs, steps, net, optimizer)
-    left = {id(p) for p in select(subject.network, held)} if held is not None else set()
-    watched = watched_in(subject)
-    evidence = gather(subject, watched, steps)
+    with seeds_kept():
+        subject = subject_of(step, inputs, steps, net, optimizer)
+        left = {id(p) for p in select(subject.network, held)} if held is not None else set()
+        watched = watched_in(subject)
+        evidence = gather(subject, watched, steps)
     book = Book(subject, evidence, left)
     rows = tuple(book.row(name, value) for name, value in watched.items())
     findings = findings_of(subject, evidence, book, rows, list(watched.values()))

@@ -210,22 +210,22 @@ def _marked_stops(root: nn.Cell) -> Iterator[dict[str, nn.Cell]]:
     """
     cells = every_cell(root)
     wrappers = {f"{_MARK}_{n}": c for n, c in enumerate(cells) if isinstance(c, StopGradient)}
-    places = [ops.stop_gradient.__globals__, *map(vars, cells)]
+    places = [ops.stop_gradient.__globals__, *(cell.__dict__ for cell in cells)]
     changed = [(p, k, v) for p in places for k, v in list(p.items()) if _is_stop(v)]
     for place, key, _ in changed:
         place[key] = _marked
     for mark, wrapper in wrappers.items():
-        vars(wrapper)["_one"] = _marker(mark)
+        wrapper.__dict__["_one"] = _marker(mark)
     try:
         yield wrappers
     finally:
         for place, key, value in changed:
             place[key] = value
         for wrapper in wrappers.values():
-            del vars(wrapper)["_one"]
+            del wrapper.__dict__["_one"]
 
 
-def _is_stop(value: object) -> bool:
+def _is_stop(value: Any) -> bool:
     return isinstance(value, ops.Primitive) and value.name == "StopGradient"
 
 

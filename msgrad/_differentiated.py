@@ -7,7 +7,7 @@ import inspect
 import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import FunctionType
+from types import CellType, FunctionType
 from typing import Any
 
 from mindspore import Parameter, nn, ops
@@ -45,19 +45,21 @@ def _gradient_functions(value: object, seen: set[int], depth: int) -> Iterator[G
     if not isinstance(value, FunctionType):
         return
     if value.__module__.startswith(_MAKERS):
-        own = _closure(value)
+        own = closure_of(value)
         function = own.get("fn_", own.get("fn"))
         if callable(function):
             yield GradientFunction(function, _sequence(own.get("weights")))
     elif not value.__module__.startswith("mindspore."):
-        names = inspect.getclosurevars(value)
-        for found in [*names.nonlocals.values(), *names.globals.values()]:
+        used = [value.__globals__.get(name) for name in value.__code__.co_names]
+        for found in [*closure_of(value).values(), *used]:
             yield from _gradient_functions(found, seen, depth - 1)
 
 
-def _closure(function: FunctionType) -> dict[str, Any]:
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """Return what the names of outer functions mean in a function."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    return {name: cell.cell_contents for name, cell in cells}
+    # a name of an outer function that has no value yet has an empty cell, which raises
+    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
 
 
 def _sequence(value: object) -> tuple[Parameter, ...]:

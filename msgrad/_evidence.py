@@ -6,6 +6,7 @@ import logging
 from collections.abc import Callable, Iterable
 from contextlib import AbstractContextManager, nullcontext
 from dataclasses import dataclass, field
+from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn
@@ -214,11 +215,10 @@ def _run(
     evidence.called |= any(kept.has_moved(p) for p in weights.values())
 
 
-def _number(out: object) -> list[float]:
-    if isinstance(out, (tuple, list)) and out:
-        out = out[0]
-    if isinstance(out, Tensor) and out.dtype in mstype.float_type:
-        return [float(copy_of(out).sum())]
+def _number(out: Any) -> list[float]:
+    loss = out[0] if isinstance(out, (tuple, list)) and out else out
+    if isinstance(loss, Tensor) and loss.dtype in mstype.float_type:
+        return [float(copy_of(loss).sum())]
     return []
 
 

@@ -16,10 +16,12 @@ from msgrad._evidence import Evidence
 from msgrad._latch import latches, release_latches
 from msgrad._rates import Rates, rates_by_weight
 from msgrad._rows import AuditRow
+from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._step import TrainStep
 from msgrad._subject import Subject
 from msgrad._update import WeightUpdates
 from msgrad._verdict import Facts, verdict_on
+from msgrad._wrap import wrapped
 
 
 class Book:
@@ -47,6 +49,7 @@ class Book:
         self._paths = evidence.paths
         self._pynative = ms.get_context("mode") == ms.PYNATIVE_MODE
         self.latched = _latched(list(self.records.values())) if latches() else set()
+        self._muted = ", ".join(_muted_wrappers(subject.network))
 
     def row(self, name: str, value: Tensor) -> AuditRow:
         """Judge one parameter or buffer."""
@@ -96,20 +99,20 @@ class Book:
             replaced=name in self.evidence.names and key not in self.in_optimizer,
             lr=rates.lr if rates else None,
             decay=rates.weight_decay if rates else None,
-            path=self._path(key),
+            path=self._paths.get(key, "unknown"),
             cut=cut.text,
             stopped=cut.stopped,
             gradient=norm,
             received=self.evidence.received.get(key),
             later=self.evidence.later.get(key),
-            elsewhere=self._elsewhere(key),
+            elsewhere=bool(self.evidence.elsewhere.get(key)),
             ignored=self._pynative and not flag,
             latched=key in self.latched,
             broken=self._broken(key, norm),
             moved=self._moved(key),
             called=self.evidence.called,
             update=self._updates.get(name, ""),
-            remark=self._remark(value, rates, norm),
+            remark=self._remark(value, rates, norm) or self._muted,
         )
 
     def _kind(self, record: Record | None) -> str:
@@ -159,13 +162,6 @@ class Book:
         lost = self._paths.get(key) == "unreached"
         return record.trains and key not in self.in_optimizer and lost
 
-    def _path(self, key: int) -> str:
-        return self._paths.get(key, "unknown")
-
-    def _elsewhere(self, key: int) -> bool | None:
-        norm = self.evidence.elsewhere.get(key)
-        return None if norm is None else norm != 0.0
-
     def _moved(self, key: int) -> str:
         movement = self.evidence.movement.get(key)
         if movement is None or not movement.bits_changed:
@@ -191,7 +187,7 @@ class Book:
     def _remark(self, value: Tensor, rates: Rates | None, norm: float | None) -> str:
         if rates and norm and rates.lr and str(value.dtype) in ("Float16", "BFloat16"):
             return f"steps of rate {rates.lr:g} may be below the precision of {value.dtype}".lower()
-        return "the step does not pass its gradient on, or something writes the weight back"
+        return ""
 
 
 def _rates(optimizer: nn.Cell) -> dict[int, Rates]:
@@ -213,11 +209,22 @@ def _owners(network: nn.Cell) -> dict[int, nn.Cell]:
 
 def _latched(records: list[Record]) -> set[int]:
     """Return what MindSpore 2.7 keeps at a zero gradient in PYNATIVE_MODE."""
-    found = set()
-    for record in records:
-        if record.trains:
-            try:
-                release_latches([record.parameter], [record.parameter])
-            except ConflictError:
-                found.add(id(record.parameter))
-    return found
+    weights = [record.parameter for record in records if record.trains]
+    return {id(p) for p in weights if _is_latched([p])} if _is_latched(weights) else set()
+
+
+def _is_latched(weights: list[Parameter]) -> bool:
+    try:
+        release_latches(weights, weights)
+    except ConflictError:
+        return True
+    return False
+
+
+def _muted_wrappers(network: nn.Cell) -> list[str]:
+    """Name the wrappers that multiply the gradient by 0."""
+    return [
+        f"{type(wrapper).__name__} at {path!r} has the factor 0"
+        for path, wrapper in wrapped(network)
+        if isinstance(wrapper, (ScaleGradient, ReverseGradient)) and wrapper.factor == 0.0
+    ]

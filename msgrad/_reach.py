@@ -14,6 +14,7 @@ import sys
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, redirect_stdout
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
@@ -126,7 +127,7 @@ class _ScaledTotal(nn.Cell):
     def construct(self, factor: Tensor, *inputs: object) -> Tensor:
         return self.total(self.network(*inputs)) * factor
 
-    def total(self, value: object) -> Tensor:
+    def total(self, value: Any) -> Tensor:
         out = Tensor(0.0, mstype.float32)
         if isinstance(value, Tensor):
             if value.dtype in _FLOATS:
@@ -235,7 +236,7 @@ def _random_weight(parameter: Parameter, rng: np.random.Generator) -> np.ndarray
     return values
 
 
-def random_inputs(inputs: Sequence[object], rng: np.random.Generator, sign: int) -> list[object]:
+def random_inputs(inputs: Sequence[Any], rng: np.random.Generator, sign: int) -> list[Any]:
     """Replace floating tensors by random ones."""
     return [
         Tensor(sign * rng.standard_normal(value.shape).astype(np.float32), value.dtype)

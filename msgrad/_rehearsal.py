@@ -18,7 +18,7 @@ from msgrad._weights import bits, copy_of, write
 
 
 class Rehearsal:
-    """Copies of all parameters and buffers under some cells, and of the seeds of random numbers.
+    """Copies of all parameters and buffers under some cells.
 
     One copy in host memory, as large as the weights and the optimizer state.
     """
@@ -26,14 +26,12 @@ class Rehearsal:
     def __init__(self, cells: Iterable[nn.Cell]) -> None:
         parts = {id(part): part for cell in cells for part in every_cell(cell)}.values()
         self._kept = {id(v): (v, copy_of(v)) for part in parts for v in _values_of(part)}
-        self._seeds = _seeds()
 
     def restore(self) -> None:
         """Write everything back that has other bits now."""
         for value, before in self._kept.values():
             if _differs(before, copy_of(value)):
                 put(value, before)
-        _set_seeds(self._seeds)
 
     def knows(self, value: Tensor) -> bool:
         """Say whether there is a copy of this tensor."""
@@ -102,11 +100,13 @@ def _parameters_in(value: Any) -> Sequence[Parameter]:
     return []
 
 
-def _seeds() -> tuple[Any, Any, Tensor]:
-    return random.getstate(), np.random.get_state(), ms.get_rng_state()
-
-
-def _set_seeds(seeds: tuple[Any, Any, Tensor]) -> None:
-    random.setstate(seeds[0])
-    np.random.set_state(seeds[1])
-    ms.set_rng_state(seeds[2])
+@contextmanager
+def seeds_kept() -> Iterator[None]:
+    """Put the random numbers of Python, NumPy and MindSpore back to where they were."""
+    seeds = random.getstate(), np.random.get_state(), ms.get_rng_state()
+    try:
+        yield
+    finally:
+        random.setstate(seeds[0])
+        np.random.set_state(seeds[1])
+        ms.set_rng_state(seeds[2])

@@ -32,6 +32,11 @@ class _MultiplyGradient(GradientWrapper):
         object.__setattr__(self, "_factor", Factor(self, factor, mstype.float32))
         object.__setattr__(self, "_factor64", Factor(self, factor, mstype.float64))
 
+    @property
+    def factor(self) -> float:
+        """What the gradient is multiplied by now."""
+        return self._factor64.factor
+
     def _set_factor(self, factor: float) -> None:
         self._factor.factor = factor
         self._factor64.factor = factor

@@ -14,6 +14,7 @@ from typing import Any
 from mindspore import nn, ops
 
 from msgrad import _no_grad
+from msgrad._differentiated import closure_of
 from msgrad._unheld import own_methods
 
 
@@ -31,7 +32,7 @@ def _lines(function: FunctionType, cell: nn.Cell, seen: set[int]) -> Iterator[st
         return
     seen.add(id(function))
     if function.__globals__ is vars(_no_grad):
-        inner = inspect.getclosurevars(function).nonlocals["fn"]
+        inner = closure_of(function)["fn"]
         if isinstance(inner, FunctionType):
             yield _place(inner, inner.__code__.co_firstlineno)
         return
@@ -48,16 +49,16 @@ def _lines(function: FunctionType, cell: nn.Cell, seen: set[int]) -> Iterator[st
             yield from _lines(called, cell, seen)
 
 
-def _stops(called: object) -> bool:
+def _stops(called: Any) -> bool:
     return called is ops.stop_gradient or (
         isinstance(called, ops.Primitive) and called.name == "StopGradient"
     )
 
 
-def _resolved(func: ast.expr, function: FunctionType, cell: nn.Cell) -> object:
+def _resolved(func: ast.expr, function: FunctionType, cell: nn.Cell) -> Any:
     """Return what a call calls, as far as names and attributes tell."""
     root, *path = ast.unparse(func).split(".")
-    names = {**function.__globals__, **inspect.getclosurevars(function).nonlocals, "self": cell}
+    names = {**function.__globals__, **closure_of(function), "self": cell}
     try:
         return reduce(getattr, path, names[root])
     except (KeyError, AttributeError):

@@ -10,6 +10,8 @@ import math
 from dataclasses import dataclass
 from typing import NamedTuple
 
+from msgrad._reach import TRIALS
+
 
 class Verdict(NamedTuple):
     """The rule that decides a parameter, the verdict on it, and why in one sentence."""
@@ -43,14 +45,14 @@ class Facts:
         gradient: Norm of the gradient before the steps; None where it is unknown.
         received: Norm as it comes to the optimizer; None where that is the same or unknown.
         later: Norm after the steps; None where it was not asked for.
-        elsewhere: Whether random inputs gave it a gradient; None where it was not asked for.
+        elsewhere: Whether random inputs gave it a gradient, where this batch did not.
         ignored: Whether its flag makes the step itself take a zero gradient (PYNATIVE_MODE).
         latched: Whether MindSpore keeps it at a zero gradient (2.7 in PYNATIVE_MODE).
         broken: Why it, or its gradient, is not finite; "" where all is.
         moved: How far it moved, as in "it moved 0.1"; "" where no bit changed.
         called: Whether an optimizer was called at all.
         update: The weight update that changes it; "" for none.
-        remark: What else explains that it stayed.
+        remark: What may explain that it stayed, or that its gradient is zero.
     """
 
     kind: str = "weight"
@@ -71,7 +73,7 @@ class Facts:
     gradient: float | None = None
     received: float | None = None
     later: float | None = None
-    elsewhere: bool | None = None
+    elsewhere: bool = False
     ignored: bool = False
     latched: bool = False
     broken: str = ""
@@ -230,17 +232,16 @@ def _outside(facts: Facts) -> Verdict:
 def _why_unreached(facts: Facts) -> str:
     cut = f": {facts.cut}" if facts.cut else ""
     if facts.path == "unseen":
-        return f"no gradient was seen in the trials{cut}"
+        return f"whether a gradient reaches it is not known, none seen in {TRIALS} trials{cut}"
     return f"no gradient reaches it{cut}"
 
 
 def _on_zero(facts: Facts) -> Verdict:
-    also = f"; {facts.moved} {_agent(facts)}" if facts.moved else ""
+    also = f"; {facts.remark}" if facts.remark else ""
+    also += f"; {facts.moved} {_agent(facts)}" if facts.moved else ""
     if facts.elsewhere:
         why = "there is a path, but the gradient is zero on this batch; random inputs give one"
         return Verdict(_rule(facts), "zero", f"{why}{also}")
-    if facts.elsewhere is None:
-        return Verdict(_rule(facts), "zero", f"the gradient is zero on this batch{also}")
     why = "there is a path, but the gradient is zero on this batch and on random inputs"
     return Verdict(_rule(facts), "dead", f"{why}: nothing can get through at these weights{also}")
 
@@ -256,4 +257,5 @@ def _why_still(facts: Facts) -> str:
         return ": the optimizer was not called"
     if facts.lr == 0.0:
         return ": its rate is 0"
-    return f": {facts.remark}" if facts.remark else ""
+    why = "the step does not pass its gradient on, or something writes the weight back"
+    return f": {facts.remark or why}"
