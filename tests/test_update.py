@@ -219,6 +219,11 @@ def test_a_function_that_works_in_place_is_refused_in_a_graph_and_runs_eagerly(r
     assert net.weight.asnumpy().tobytes() == START.tobytes()
     mg.update_weights(net, {"weight": set_first}, compiled=False)
     assert net.weight.asnumpy().tolist() == [[7.0, -0.25]]
+    layers = three()
+    before = values(layers)
+    with pytest.raises(mg.ArgumentError, match="nan or infinity"):
+        mg.update_weights(layers, {"0.weight": set_first, "1": to_nan}, compiled=False)
+    assert_equal(values(layers), before)
 
 
 @pytest.mark.parametrize("compiled", WAYS)
@@ -301,3 +306,15 @@ def test_many_weights_are_changed_a_graph_at_a_time(monkeypatch: pytest.MonkeyPa
     )
     np.testing.assert_allclose(got["0.weight"], 0.01 * before["0.weight"], rtol=2e-7)
     np.testing.assert_allclose(got["2.weight"], 0.9 * before["2.weight"], rtol=2e-7)
+
+
+@pytest.mark.parametrize("compiled", WAYS)
+def test_the_mode_that_was_set_is_set_afterwards_by_an_error_too(mode: str, compiled: bool):
+    expected = ms.GRAPH_MODE if mode == "graph" else ms.PYNATIVE_MODE
+    net = linear()
+    mg.update_weights(net, {"weight": double}, compiled=compiled)
+    assert ms.get_context("mode") == expected
+    with pytest.raises(mg.ShapeError, match="changes shape or dtype"):
+        mg.update_weights(net, {"weight": to_half}, compiled=compiled)
+    assert ms.get_context("mode") == expected
+    assert net.weight.asnumpy().tobytes() == (2 * START).tobytes()
