@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Sequence
+from typing import Any
 
 import numpy as np
 from mindspore import Parameter, nn
@@ -91,7 +92,8 @@ class Carry:
         """
         for rate in rates_of(optimizer).values():
             self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
-        for number, group in enumerate(getattr(optimizer, "param_groups", None) or ()):
+        groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", None) or []
+        for number, group in enumerate(groups):
             known = self._latest_rate([p.name for p in group["params"]])
             if known is not None and np.array_equal(self._first(known), self._first(group["lr"])):
                 group["lr"] = optimizer.lrs[number] = known

@@ -216,7 +216,7 @@ def _run(
 
 
 def _number(out: Any) -> list[float]:
-    loss = out[0] if isinstance(out, (tuple, list)) and out else out
+    loss: Any = out[0] if isinstance(out, (tuple, list)) and out else out
     if isinstance(loss, Tensor) and loss.dtype in mstype.float_type:
         return [float(copy_of(loss).sum())]
     return []

@@ -224,7 +224,7 @@ def _check_number(label: str, value: object, otherwise: str = "") -> None:
         raise ArgumentError(f"{label} {value!r}; give 0 or more{otherwise}")
 
 
-def _scaled(lr: Rate, scale: float) -> Any:
+def _scaled(lr: Any, scale: float) -> Any:
     """Return the rate times a factor, in the form that it was given in."""
     if scale == 1.0:
         return lr

@@ -152,8 +152,11 @@ def check_values(
 
 def seeds_to_meta() -> dict[str, Any]:
     """Describe the seeds of MindSpore and the stream of NumPy's global generator."""
-    kind, keys, position, has_gauss, gauss = np.random.get_state()
-    return {"mindspore": ms.get_seed(), "numpy": [kind, keys.tolist(), position, has_gauss, gauss]}
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "mindspore": ms.get_seed(),
+        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, gauss],
+    }
 
 
 def seeds_from_meta(meta: Mapping[str, Any]) -> None:

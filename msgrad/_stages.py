@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Hashable, Sequence
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from mindspore import Parameter, Tensor, nn
@@ -168,7 +169,7 @@ class Stages:
         return inner
 
 
-def _check_optimizer(optimizer: object, weights: Sequence[Parameter]) -> None:
+def _check_optimizer(optimizer: Any, weights: Sequence[Parameter]) -> None:
     if not isinstance(optimizer, nn.Cell) or not hasattr(optimizer, "parameters"):
         raise ArgumentTypeError(
             f"optimizer returned a {type(optimizer).__name__}; return an optimizer of MindSpore"

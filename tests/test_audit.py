@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import pickle
 import random
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -116,12 +117,16 @@ def test_weights_state_counters_modes_and_seeds_are_as_before(
 ):
     cells, audit = make()
     before, modes = content(cells), modes_of(cells)
-    seeds = random.getstate(), np.random.get_state()[1].tobytes(), ms.get_rng_state().asnumpy()
+    seeds = (
+        random.getstate(),
+        pickle.dumps(np.random.get_state()),
+        ms.get_rng_state().asnumpy(),
+    )
     assert any(row.bits_changed for row in audit().rows)
     assert content(cells) == before
     assert modes_of(cells) == modes
     assert random.getstate() == seeds[0]
-    assert np.random.get_state()[1].tobytes() == seeds[1]
+    assert pickle.dumps(np.random.get_state()) == seeds[1]
     assert np.array_equal(ms.get_rng_state().asnumpy(), seeds[2])
 
 
@@ -352,7 +357,7 @@ def test_a_foreign_train_cell_costs_two_more_and_keeps_its_graph(monkeypatch: py
     step(*batch())
     compiles = Compiles(monkeypatch)
     audit = mg.audit(step, *batch())
-    assert [row.verdict for row in audit.rows][:2] == ["still", "still"]
+    assert "the train cell hands 0 to the optimizer" in rows(audit)["fc1.weight"].reason
     assert compiles.count == 2
     step(*batch())
     assert compiles.count == 2

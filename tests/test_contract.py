@@ -68,7 +68,7 @@ def test_what_is_held_at_run_time_keeps_the_bits_of_its_state(
 ):
     result, held = found(name, run, mode).parts[column], RUNS[run][column].held
     before, after = {**result.before, **result.state_before}, {**result.after, **result.state_after}
-    still = {n: held[owner(n)] for n in before if owner(n) in held}
+    still = {n: held[o] for n in before if (o := owner(n)) in held and o is not None}
     assert len(still) > len(held)
     for state, rows in still.items():
         part = rows if before[state].ndim else ...

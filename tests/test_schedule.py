@@ -9,7 +9,7 @@ import mindspore.dataset as ds
 import numpy as np
 import pytest
 from mindspore import Tensor, nn
-from mindspore.train import Callback, LearningRateScheduler
+from mindspore.train import Callback, LearningRateScheduler, RunContext
 
 import msgrad as mg
 
@@ -177,7 +177,7 @@ def test_the_rate_callback_of_mindspore_goes_on_working_across_stages():
     rates = []
 
     class Note(Callback):
-        def on_train_step_end(self, run_context: object) -> None:
+        def on_train_step_end(self, run_context: RunContext) -> None:
             params = run_context.original_args()
             assert params.optimizer is step.optimizer
             rates.append(float(params.optimizer.get_lr().asnumpy()))

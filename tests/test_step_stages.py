@@ -138,8 +138,8 @@ def test_asking_what_trains_before_a_step_changes_nothing_of_the_run(mode: str):
             (mg.freeze if number % 2 else mg.unfreeze)(line, "b")
         else:
             mg.stop_gradient(line, "c")
-            options = {"restart_counters": True, "restart_state": True}
-            steps[id(line)] = mg.TrainStep(line, adam, **options).set_train()
+            step = mg.TrainStep(line, adam, restart_counters=True, restart_state=True)
+            steps[id(line)] = step.set_train()
         return steps[id(line)]
 
     steps: dict[int, mg.TrainStep] = {}
