@@ -26,9 +26,11 @@ from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
 from msgrad._groups import layer_decay, no_decay, param_groups
 from msgrad._hold import HoldOptimizer
+from msgrad._monitor import WeightMonitor
 from msgrad._no_grad import no_grad
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
+from msgrad._records import LayerRecord
 from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._schedule import Schedule
 from msgrad._select import Selection, select
@@ -57,6 +59,7 @@ __all__ = [
     "Freeze",
     "FrozenWeightError",
     "HoldOptimizer",
+    "LayerRecord",
     "MissingPackageError",
     "Movement",
     "MovingAverage",
@@ -74,6 +77,7 @@ __all__ = [
     "StopGradient",
     "Summary",
     "TrainStep",
+    "WeightMonitor",
     "WeightUpdates",
     "audit",
     "diff_checkpoints",

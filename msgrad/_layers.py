@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from msgrad._rows import GOOD, VERDICTS, AuditRow
@@ -47,32 +47,45 @@ def layers_of_rows(rows: Sequence[AuditRow], most: int) -> list[Layer]:
         The layers in network order. Running statistics count only where nothing else is there, or
         where something is wrong with them.
     """
-    deepest = max((row.name.count(".") for row in rows), default=0)
-    groups: dict[str, list[AuditRow]] = {}
-    for depth in range(max(deepest, 1), 0, -1):
-        groups = _by_cell(rows, depth)
+    by_name = {row.name: row for row in rows}
+    owners = {name: name.rpartition(".")[0] or name for name in by_name}
+    return [
+        _layer(label, [by_name[name] for name in names])
+        for label, names in grouped(owners, most).items()
+    ]
+
+
+def grouped(owners: Mapping[str, str], most: int) -> dict[str, list[str]]:
+    """Group things by the cells that own them, or by larger cells around those.
+
+    Args:
+        owners: The path of the cell that owns each thing, in network order.
+        most: The number of groups not to be exceeded; cells side by side are joined at last.
+
+    Returns:
+        The things of each group by its label, in network order.
+
+    Examples:
+        >>> grouped({"a.0.w": "a.0", "a.0.b": "a.0", "a.1.w": "a.1"}, 1)
+        {'a': ['a.0.w', 'a.0.b', 'a.1.w']}
+    """
+    deepest = max((owner.count(".") for owner in owners.values()), default=0)
+    groups: dict[str, list[str]] = {}
+    for depth in range(deepest + 1, 0, -1):
+        groups = {}
+        for name, owner in owners.items():
+            groups.setdefault(".".join(owner.split(".")[:depth]), []).append(name)
         if len(groups) <= most:
-            break
+            return groups
     found = list(groups.items())
-    if len(found) > most:
-        size = math.ceil(len(found) / most)
-        found = [_joined(found[start : start + size]) for start in range(0, len(found), size)]
-    return [_layer(label, inside) for label, inside in found]
+    size = math.ceil(len(found) / most)
+    return dict(_joined(found[start : start + size]) for start in range(0, len(found), size))
 
 
-def _by_cell(rows: Iterable[AuditRow], depth: int) -> dict[str, list[AuditRow]]:
-    """Group rows by the cell that owns each, or by the one so deep that it stands in."""
-    groups: dict[str, list[AuditRow]] = {}
-    for row in rows:
-        owner = row.name.rpartition(".")[0] or row.name
-        groups.setdefault(".".join(owner.split(".")[:depth]), []).append(row)
-    return groups
-
-
-def _joined(groups: Sequence[tuple[str, list[AuditRow]]]) -> tuple[str, list[AuditRow]]:
+def _joined(groups: Sequence[tuple[str, list[str]]]) -> tuple[str, list[str]]:
     first, last = groups[0][0], groups[-1][0]
     label = first if first == last else f"{first} … {last}"
-    return label, [row for _, inside in groups for row in inside]
+    return label, [name for _, inside in groups for name in inside]
 
 
 def _layer(label: str, rows: Sequence[AuditRow]) -> Layer:

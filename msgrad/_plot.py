@@ -131,7 +131,7 @@ def _mark(axes: Any, line: int, value: float, kind: str, low: float) -> None:
 def _name_lines(left: Any, right: Any, layers: Sequence[Layer]) -> None:
     """Write the layers at the left, their states at the right."""
     lines = range(len(layers))
-    left.set_yticks(lines, [_short(layer.label) for layer in layers], fontsize=8)
+    left.set_yticks(lines, [short(layer.label) for layer in layers], fontsize=8)
     # both panels share this axis
     left.set_ylim(max(len(layers), 1) - 0.5, -0.5)
     left.tick_params(axis="y", length=0)
@@ -164,6 +164,6 @@ def _title(audit: Audited) -> str:
     return f"audit of {steps}: {counts or 'no parameters'}"
 
 
-def _short(label: str) -> str:
-    # the end of a name tells more than its beginning
+def short(label: str) -> str:
+    """Return a label that is not too long; the end of a name tells more than its beginning."""
     return label if len(label) <= _LONGEST_LABEL else "…" + label[1 - _LONGEST_LABEL :]
