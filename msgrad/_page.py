@@ -10,6 +10,7 @@ from pathlib import Path
 
 from msgrad._plot import draw_audit, write
 from msgrad._rows import Audited, AuditRow
+from msgrad._table import problem_groups
 
 _TEXTS = ("parameter", "shape", "type", "verdict", "why", "rule", "flag", "optimizer")
 _FIGURES = ("rate", "decay", "gradient", "largest change", "L2", "bits changed")
@@ -59,7 +60,8 @@ def write_page(audit: Audited, path: str | Path) -> None:
 def _page(audit: Audited) -> str:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
     title = f"audit: {counts or 'no parameters'}"
-    state = '<p class="ok">No problem was found.</p>' if audit.ok else _list(audit.problems)
+    problems = [f"{head}: {why}" if why else head for head, why in problem_groups(audit)]
+    state = _list(problems) if problems else '<p class="ok">No problem was found.</p>'
     notes = [f"{f.kind}: {f.message}" for f in audit.findings if not f.problem]
     return "\n".join(
         [

@@ -40,24 +40,34 @@ def _summary(audit: Audited) -> str:
 
 
 def _problems(audit: Audited) -> str:
-    found = [_wrapped(f"{f.kind}: {f.message}", "  ") for f in audit.findings if f.problem]
+    found = [
+        _wrapped(head, "  ") + (f"\n{_wrapped(why, '    ', '    ')}" if why else "")
+        for head, why in problem_groups(audit)
+    ]
+    return "\n".join(_cut(found, _MOST_PROBLEMS, "problems of other kinds"))
+
+
+def problem_groups(audit: Audited) -> list[tuple[str, str]]:
+    """Return the problems, those of one kind together: what and where, and why.
+
+    Findings come first, then parameters, the worst verdicts before the others.
+    """
     groups: dict[tuple[int, str], list[AuditRow]] = {}
     for row in audit.rows:
         if row.verdict not in GOOD:
             key = (VERDICTS.index(row.verdict), without_numbers(row.reason))
             groups.setdefault(key, []).append(row)
     worst_first = [rows for _, rows in sorted(groups.items(), key=lambda item: item[0][0])]
-    found += [_problem(rows) for rows in worst_first]
-    return "\n".join(_cut(found, _MOST_PROBLEMS, "problems of other kinds"))
+    found = [(f"{f.kind}: {f.message}", "") for f in audit.findings if f.problem]
+    return found + [_problem(rows) for rows in worst_first]
 
 
-def _problem(rows: Sequence[AuditRow]) -> str:
+def _problem(rows: Sequence[AuditRow]) -> tuple[str, str]:
     worst = max(rows, key=lambda row: row.max_change)
-    few = f" ({len(rows)} parameters)" if len(rows) > 1 else ""
+    count = f" ({len(rows)} parameters)" if len(rows) > 1 else ""
     alike = len({row.reason for row in rows}) == 1
-    head = _wrapped(f"{worst.verdict}: {_few(fold(row.name for row in rows))}{few}", "  ")
-    reason = worst.reason if alike else f"most at {worst.name}: {worst.reason}"
-    return f"{head}\n{_wrapped(reason, '    ', '    ')}"
+    head = f"{worst.verdict}: {_few(fold(row.name for row in rows))}{count}"
+    return head, worst.reason if alike else f"most at {worst.name}: {worst.reason}"
 
 
 def _held(audit: Audited) -> str:

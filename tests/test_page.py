@@ -74,7 +74,7 @@ def test_problems_stand_before_what_is_worth_knowing_and_the_picture(tmp_path):
     found, text = page(audit, tmp_path / "audit.html")
     places = [text.index(word) for word in ("Problems: 2", "Worth knowing", "<svg", "<table")]
     assert places == sorted(places)
-    assert "conv1.weight: leaks: frozen by freeze('conv1'), yet it moved 0.1 by" in "".join(
+    assert "leaks: conv1.weight: frozen by freeze('conv1'), yet it moved 0.1 by" in "".join(
         found.texts
     )
 
