@@ -16,6 +16,11 @@ def check_arguments(optimizer: object, train_cell: object, clip_norm: object) ->
         ArgumentTypeError: An argument has a wrong type.
         ArgumentError: `clip_norm` is not above 0 and finite.
     """
+    if isinstance(optimizer, nn.Cell) and not hasattr(optimizer, "parameters"):
+        raise ArgumentTypeError(
+            f"optimizer is a {type(optimizer).__name__}, no optimizer; the order is "
+            "TrainStep(network, optimizer, loss_fn)"
+        )
     if isinstance(optimizer, nn.Cell):
         name = type(optimizer).__name__
         raise ArgumentTypeError(

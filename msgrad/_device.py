@@ -116,7 +116,7 @@ def _choose(target: str, *, fallback: bool) -> str:
 
 def why_not_ascend() -> tuple[str, str] | None:
     """Say why Ascend cannot be used and what cures that; None where it can."""
-    if not ascend.is_available():
+    if not _ascend_loads():
         return (
             f"MindSpore {ms.__version__} does not load its Ascend plugin",
             "install CANN and source its set_env.sh",
@@ -128,6 +128,16 @@ def why_not_ascend() -> tuple[str, str] | None:
             "look at npu-smi info and ASCEND_RT_VISIBLE_DEVICES",
         )
     return None
+
+
+def _ascend_loads() -> bool:
+    # MindSpore answers a no with four lines of warnings, which say the same as our one
+    disabled = logging.root.manager.disable
+    logging.disable(logging.WARNING)
+    try:
+        return ascend.is_available()
+    finally:
+        logging.disable(disabled)
 
 
 def _joins(chosen: str, distributed: bool | str) -> bool:

@@ -96,6 +96,7 @@ def freeze(
     Raises:
         NoMatchError: A pattern selects nothing.
         ArgumentError: No pattern, or nothing that is selected is trainable by design.
+        ArgumentTypeError: An argument has a wrong type.
 
     Examples:
         >>> from mindspore import nn
@@ -106,6 +107,9 @@ def freeze(
         >>> [p.name for p in net.trainable_params()]
         ['2.weight', '2.bias']
     """
+    for wish, given in (("statistics", statistics), ("dropout", dropout)):
+        if not isinstance(given, bool):
+            raise ArgumentTypeError(f"{wish} {given!r} is no choice; give True or False")
     found = _selected(net, patterns)
     taken = [r for r in found if r.design]
     if not taken:

@@ -56,6 +56,10 @@ def loss_network(
             )
         if loss_fn is None:
             return network
+        if isinstance(loss_fn, type):
+            raise ArgumentTypeError(
+                f"loss_fn {loss_fn.__name__} is a class; give an instance: {loss_fn.__name__}()"
+            )
         if not callable(loss_fn):
             raise ArgumentTypeError(
                 f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)"

@@ -114,6 +114,10 @@ class ParameterMatcher(Matcher[Parameter]):
             return self.those(lambda parameter: id(parameter) in owned)
         if callable(pattern) and not isinstance(pattern, (type, nn.Cell)):
             return self.those(lambda parameter: pattern(parameter.name, parameter))
+        if isinstance(pattern, nn.Cell):
+            path = next((path for path, cell in cell_paths(self.net) if cell is pattern), None)
+            known = f"its path {path!r}" if path else "the path of a cell"
+            raise ArgumentTypeError(f"pattern {show(pattern)} is a Cell; give {known}")
         raise ArgumentTypeError(
             f"pattern {show(pattern)} cannot choose parameters; give a name, a Cell class, "
             "a callable (name, parameter) -> bool, a Parameter, or a list of these"

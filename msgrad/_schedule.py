@@ -128,7 +128,16 @@ class Schedule(Callback):
             )
 
     def on_train_begin(self, run_context: Any) -> None:
-        """Note that a run begins, whose length is to be checked."""
+        """Note that a run begins, whose length is to be checked.
+
+        Raises:
+            ArgumentError: The Model trains something else than the step of this schedule.
+        """
+        if run_context.original_args().network is not self.step:
+            raise ArgumentError(
+                "this Model does not train the step of the schedule, so no stage would take "
+                "effect; train ms.Model(step)"
+            )
         self._checked = False
 
     def on_train_epoch_begin(self, run_context: Any) -> None:
@@ -156,6 +165,10 @@ class Schedule(Callback):
         if _sinks(params):
             # the sink's outer cell is compiled once for each phase and never calls the step
             params.train_network.phase = f"train.stage{self._current}"
+
+    def on_train_epoch_end(self, run_context: Any) -> None:
+        """Note that an epoch is done, for a save at its end."""
+        self.step.set_epoch(run_context.original_args().cur_epoch_num)
 
 
 def _sinks(params: Any) -> bool:

@@ -47,6 +47,11 @@ class Stage:
         if (self.train is None) == (self.freeze is None):
             given = "both" if self.train is not None else "neither"
             raise ArgumentError(f"stage has {given} of train= and freeze=; give one of the two")
+        pattern = self.train if self.train is not None else self.freeze
+        if isinstance(pattern, (bool, int, float)):
+            raise ArgumentTypeError(
+                f"stage has {pattern!r} as its pattern; give a name, and the length as epochs="
+            )
         if self.epochs is not None and self.steps is not None:
             raise ArgumentError(
                 f"stage has epochs={self.epochs!r} and steps={self.steps!r}; give one of the two"

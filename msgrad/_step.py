@@ -19,7 +19,8 @@ from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
 from msgrad._stages import Stages
-from msgrad._trainable import Trainable, few
+from msgrad._summary import inner_network
+from msgrad._trainable import NothingLeftError, Trainable, few
 from msgrad._updating import as_updates, check_updates
 from msgrad._watch import Watch
 
@@ -70,6 +71,9 @@ class TrainStep(nn.Cell):
         restart_counters: Shared counters of the optimizer start anew at each change of the stage;
             ``global_step``, which the schedule of a rate reads, goes on.
 
+    Attributes:
+        optimizer: The optimizer of the present stage, as the callable returned it.
+
     Inputs:
         The inputs of the network, and the label where there is a ``loss_fn``.
 
@@ -90,10 +94,16 @@ class TrainStep(nn.Cell):
         >>> import msgrad as mg
         >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
         >>> _ = mg.freeze(net, "0")
-        >>> step = mg.TrainStep(net, lambda p: nn.Momentum(p, 0.1, 0.9, weight_decay=0.01),
-        nn.MSELoss()) >>> before = mg.Snapshot(net) >>> loss = step(Tensor(np.ones((2, 4),
-        np.float32)), Tensor(np.zeros((2, 2), np.float32))) >>> before.moved() ['2.weight',
-        '2.bias'] >>> step.compilations 1
+        >>> def momentum(parameters):
+        ...     return nn.Momentum(parameters, 0.1, 0.9, weight_decay=0.01)
+        >>> step = mg.TrainStep(net, momentum, nn.MSELoss())
+        >>> before = mg.Snapshot(net)
+        >>> x, y = np.ones((2, 4), np.float32), np.zeros((2, 2), np.float32)
+        >>> loss = step(Tensor(x), Tensor(y))
+        >>> before.moved()
+        ['2.weight', '2.bias']
+        >>> step.compilations
+        1
     """
 
     def __init__(
@@ -133,9 +143,13 @@ class TrainStep(nn.Cell):
 
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
+        if not inputs:
+            raise ArgumentError("step got no inputs; call it with a batch, as step(x, y)")
         if self._watch.changed() or not self._engine.running:
             self._enter(inputs, runs=True)
         out = self.inner(*inputs)
+        if not self._position.step:
+            self._warn_of_shape(out)
         step, epoch = self._position
         self.__dict__["_position"] = Position(step + 1, epoch)
         return out
@@ -194,7 +208,10 @@ class TrainStep(nn.Cell):
     @property
     def trainable(self) -> list[str]:
         """The names of the parameters that the optimizer holds now, in network order."""
-        self.prepare()
+        try:
+            self.prepare()
+        except NothingLeftError:
+            return []
         return list(self._engine.current.names)
 
     @property
@@ -246,8 +263,16 @@ class TrainStep(nn.Cell):
         self.__dict__["_position"] = Position(*position)
         return self._position
 
+    def _warn_of_shape(self, out: object) -> None:
+        if isinstance(out, Tensor) and out.size > 1:
+            logger.warning(
+                "the network returns %s and no scalar loss, so the gradient is that of the sum; "
+                "give loss_fn=, or a network that returns the loss",
+                tuple(out.shape),
+            )
+
     def _warn_of_dropout(self, effect: str) -> None:
-        active = [] if self._warned_of_dropout else active_dropout(self.network)
+        active = [] if self._warned_of_dropout else active_dropout(inner_network(self.network))
         if active:
             self.__dict__["_warned_of_dropout"] = True
             logger.warning(

@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 from collections.abc import Hashable, Sequence
 
+import mindspore as ms
 from mindspore import Parameter, nn
 
 from msgrad._claims import Record
@@ -15,6 +16,10 @@ from msgrad._select import Pattern, select
 
 logger = logging.getLogger("msgrad")
 _UNREACHED = ("freeze", "error", "allow")
+
+
+class NothingLeftError(ArgumentError):
+    """Nothing is left to train."""
 
 
 class Trainable:
@@ -45,12 +50,12 @@ class Trainable:
         """List what is to be trained, in network order.
 
         Raises:
-            ArgumentError: Nothing is.
+            NothingLeftError: Nothing is.
             ConflictError: A trainable weight gets no gradient, and that is to be an error.
         """
         wanted = [r for r in records if r.trains and self.takes(r)]
         if inputs is not None and wanted and not self.knows(routes):
-            self._reaches[routes] = find_reach(self._network, inputs)
+            self._reaches[routes] = self._find(inputs)
         known = self._reaches.get(routes)
         lost = set(known.unreached) if known is not None else set()
         left = [r.parameter for r in wanted if r.parameter.name not in lost]
@@ -66,6 +71,20 @@ class Trainable:
             self._tell(routes, known, {r.parameter.name for r in wanted})
         return left
 
+    def _find(self, inputs: Sequence[object]) -> Reach:
+        try:
+            return find_reach(self._network, inputs)
+        except Exception as error:
+            # in PYNATIVE_MODE a network trains that no graph can be made of
+            if ms.get_context("mode") == ms.GRAPH_MODE:
+                raise
+            logger.warning(
+                "what a gradient reaches is not known, and nothing leaves the optimizer for it: "
+                "the network does not compile as a graph (%s); unreached='allow' does not ask",
+                str(error).strip().partition("\n")[0],
+            )
+            return Reach([p.name for p in self._network.get_parameters()], [], [])
+
     def takes(self, record: Record) -> bool:
         """Say whether ``trainable=`` lets the step train a parameter."""
         return self._only is None or id(record.parameter) in self._only
@@ -77,15 +96,15 @@ class Trainable:
         lost = [name for name in found.unreached if name in fresh]
         if lost:
             logger.warning(
-                "no gradient reaches %d parameters, they leave the optimizer and stay: %s",
-                len(lost),
+                "no gradient reaches %s, left out of the optimizer: %s",
+                count(len(lost), "parameter"),
                 few(lost),
             )
         unseen = [name for name in found.unseen if name in fresh]
         if unseen:
             logger.warning("no gradient was seen at %s; they stay in the optimizer", few(unseen))
 
-    def _nothing_left(self, records: Sequence[Record], unreached: int) -> ArgumentError:
+    def _nothing_left(self, records: Sequence[Record], unreached: int) -> NothingLeftError:
         """Say of all parameters that could train why none of them does."""
         design = [r for r in records if r.can_train]
         claimed = [r for r in design if r.claims]
@@ -99,9 +118,19 @@ class Trainable:
             f"{unreached} that no gradient reaches" if unreached else "",
         ]
         why = ", ".join(filter(None, reasons)) or "the network has none that can train"
-        return ArgumentError(
-            f"nothing is left to train of {len(design)} parameters: {why}; unfreeze some"
+        remedy = "unfreeze some"
+        if other and not claimed and not off:
+            remedy = "widen trainable="
+        elif unreached:
+            remedy = "take a stop away with mg.unwrap, or give unreached='allow'"
+        return NothingLeftError(
+            f"nothing is left to train of {count(len(design), 'parameter')}: {why}; {remedy}"
         )
+
+
+def count(number: int, noun: str) -> str:
+    """Write a number of things, in the singular where there is one."""
+    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
 
 
 def few(names: Sequence[str]) -> str:

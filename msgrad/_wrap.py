@@ -10,6 +10,7 @@ from mindspore import nn
 
 from msgrad._cells import every_cell, forget_compiled
 from msgrad._errors import ArgumentError, ArgumentTypeError, NoMatchError
+from msgrad._matcher import show
 from msgrad._paths import cell_paths, is_wrapper, layers_of
 from msgrad._select import CellPattern, select_cells
 from msgrad._wrapper import CellWrapper, own_parameters
@@ -43,7 +44,7 @@ def wrap(
 
     Args:
         net: Cell to change, in place.
-        *patterns: Cells to wrap, see ``select_cells``: paths, Cell classes, cells, callables.
+        *patterns: Cells to wrap, paths, Cell classes, cells, callables ``(path, cell) -> bool``.
         wrapper: Called with each cell once, gives the CellWrapper to put in its place; a subclass
             of CellWrapper, or a function that returns one.
 
@@ -65,6 +66,13 @@ def wrap(
         >>> [p.name for p in net.get_parameters()]
         ['0.weight', '0.bias', '2.weight', '2.bias']
     """
+    if isinstance(wrapper, nn.Cell) or (
+        isinstance(wrapper, type) and not issubclass(wrapper, CellWrapper)
+    ):
+        raise ArgumentTypeError(
+            f"wrapper {show(wrapper)} makes no CellWrapper; give a CellWrapper subclass or a "
+            "function from a cell to a CellWrapper"
+        )
     if not callable(wrapper):
         raise ArgumentTypeError(
             f"wrapper {wrapper!r} cannot be called; give a CellWrapper subclass or a function "

@@ -266,3 +266,18 @@ def assert_close(net: nn.Cell, plain: nn.Cell) -> None:
     expected = values_of(plain)
     for name, value in values_of(net).items():
         np.testing.assert_allclose(value, expected[name], rtol=2e-6, atol=1e-6, err_msg=name)
+
+
+class Eager(nn.Cell):
+    """A network with a statement that no graph can be made of."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.layer = nn.Dense(3, 3)
+
+    def construct(self, x: Tensor) -> Tensor:
+        try:
+            h = self.layer(x)
+        finally:
+            pass
+        return h

@@ -72,7 +72,7 @@ def test_in_model_train_each_stage_trains_from_its_first_step(sink: bool):
     # the CPU turns the sink off: this shows that asking for it does no harm
     ms.Model(step).train(5, dataset(), callbacks=callbacks, dataset_sink_mode=sink)
     assert seen.moved == seen.first == [HEAD, HEAD, ALL, BACKBONE, BACKBONE]
-    assert step.position == (10, 4)
+    assert step.position == (10, 5)
     if ms.get_context("mode") == ms.GRAPH_MODE:
         assert step.compilations == 3
 
@@ -264,6 +264,32 @@ def test_stages_that_cannot_be_are_refused_at_once(stages: list, message: str):
 def test_a_position_in_the_wrong_unit_is_refused(given: dict):
     with pytest.raises(ValueError, match=r"epoch (None|-1) is no position; give \.at\(epoch=0\)"):
         mg.Schedule(make_step(make_net()), STAGES).at(**given)
+
+
+def test_a_run_of_a_model_goes_on_where_it_was_saved_at_the_end_of_an_epoch():
+    whole, resumed = make_net(), make_net()
+    step = make_step(whole)
+
+    class Save(Callback):
+        def on_train_epoch_end(self, run_context: RunContext) -> None:
+            step.save(f"{run_context.original_args().cur_epoch_num}.msgrad")
+
+    ms.Model(step).train(5, dataset(), callbacks=[mg.Schedule(step, STAGES), Save()])
+    other = make_step(resumed)
+    position = other.load("2.msgrad")
+    assert position == (4, 2)
+    schedule = mg.Schedule(other, STAGES)
+    ms.Model(other).train(5, dataset(), callbacks=[schedule], initial_epoch=position.epoch)
+    assert other.position == step.position == (10, 5)
+    for mine, theirs in zip(resumed.get_parameters(), whole.get_parameters(), strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-7)
+
+
+def test_a_model_that_trains_something_else_is_refused():
+    net = make_net()
+    other = ms.Model(net, nn.MSELoss(), momentum(net.trainable_params()))
+    with pytest.raises(ValueError, match=r"does not train the step.*train ms\.Model\(step\)"):
+        other.train(5, dataset(), callbacks=[mg.Schedule(make_step(net), STAGES)])
 
 
 def test_a_plain_train_cell_is_refused():

@@ -80,7 +80,7 @@ def never(name: str, parameter: Parameter) -> bool:
         pytest.param(
             nn.ReLU(),
             mg.ArgumentTypeError,
-            r"pattern ReLU\(\.\.\.\) cannot choose parameters",
+            r"pattern ReLU\(\.\.\.\) is a Cell; give",
             id="cell",
         ),
     ],

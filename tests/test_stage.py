@@ -14,6 +14,8 @@ WRONG = [
     ),
     pytest.param({"train": "a", "epochs": -1}, ValueError, r"-1 epochs long; give 0", id="below-0"),
     pytest.param({"train": "a", "steps": 1.5}, TypeError, r"1\.5 steps long; give a", id="float"),
+    pytest.param({"train": "a", "freeze": 2}, ValueError, r"has both of train=", id="by-place"),
+    pytest.param({"train": 2}, TypeError, r"2 as its pattern; give a name, and", id="number"),
     pytest.param({"train": "a", "epochs": True}, TypeError, r"True epochs long", id="bool"),
 ]
 

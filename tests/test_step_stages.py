@@ -46,7 +46,7 @@ def test_an_unused_layer_is_named_once_and_stays_under_decay_and_momentum(
         mg.freeze(net, "first")
         step(*batches(1)[0])
     assert [r.getMessage() for r in caplog.records] == [
-        "no gradient reaches 2 parameters, they leave the optimizer and stay: "
+        "no gradient reaches 2 parameters, left out of the optimizer: "
         "unused.weight, unused.bias"
     ]
     assert moved(net, before) == [n for n in before if n not in UNUSED]
@@ -61,7 +61,7 @@ def test_an_unused_layer_that_is_released_later_is_named_then(caplog: pytest.Log
         assert not caplog.records
         mg.unfreeze(net)
         step(*batches(1)[0])
-    assert "they leave the optimizer and stay: unused.weight" in caplog.text
+    assert "left out of the optimizer: unused.weight" in caplog.text
     assert not set(UNUSED) & set(step.trainable)
 
 
