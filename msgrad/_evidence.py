@@ -80,6 +80,8 @@ def gather(subject: Subject, watched: dict[str, Tensor], steps: int) -> Evidence
             kept.restore()
             if gradients is not None and evidence.zero():
                 _look_elsewhere(subject, evidence, gradients, kept)
+        if gradients is not None:
+            gradients.forget()
         if subject.loss is not None and isinstance(gradients, LossGradients):
             evidence.cuts = _cuts(subject.loss, subject, evidence, gradients.weights)
     return evidence
@@ -165,7 +167,9 @@ def _receive(subject: Subject, evidence: Evidence) -> None:
     way = _ways(subject)[-1]
     try:
         with rehearsal(subject.cells):
-            evidence.received = way(subject).norms(subject.batches[0])
+            gradients = way(subject)
+            evidence.received = gradients.norms(subject.batches[0])
+            gradients.forget()
     # the gradients of the loss are known; without these a mask on them goes unseen
     except Exception as error:
         logger.debug("what comes to the optimizer cannot be seen: %s", error)

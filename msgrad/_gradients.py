@@ -5,6 +5,7 @@ The graph of the loss also tells where a path is; what comes to the optimizer do
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from typing import Any, Protocol
@@ -15,12 +16,13 @@ from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from msgrad._cells import every_cell
-from msgrad._graph import called_graph
+from msgrad._graph import called_graph, forget
 from msgrad._mode import running_in
 from msgrad._optimizer import OptimizerWrapper
 from msgrad._reach import GradientCell, Reach, by_trials, one, silence, sorted_reach
 from msgrad._weights import copy_of, write
 
+_numbers = itertools.count()
 # Steps to wait for a call of the optimizer.
 _PATIENCE = 8
 
@@ -36,6 +38,10 @@ class Gradients(Protocol):
 
     def reach(self, inputs: Sequence[object]) -> Reach:
         """Sort the weights into reached, unseen and unreached; to be asked after `norms`."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of what is kept beyond this object."""
         ...
 
 
@@ -56,6 +62,9 @@ class LossGradients:
         """Read the graph, and run it with random weights where it does not tell."""
         with running_in(ms.GRAPH_MODE):
             return sorted_reach(self._cell, called_graph(self._cell), self.weights, inputs)
+
+    def forget(self) -> None:
+        """Do nothing: the graph goes with its cell."""
 
 
 class LossTimes(nn.Cell):
@@ -80,6 +89,13 @@ class StepGradients:
         self.weights = list({id(p): p for o in optimizers for p in o.parameters}.values())
         self._step = step
         self._recorders = {id(o): Recorder(o, n) for n, o in enumerate(optimizers)}
+        # A phase of its own: the user's compiled graph is neither used nor lost.
+        self._phase = f"{step.phase}.msgrad.audit.{next(_numbers)}"
+
+    def forget(self) -> None:
+        """Let go of the graph in which the recorders are."""
+        for phase in [key for key in self._step.compile_cache if f"{self._phase}." in key]:
+            forget(self._step, phase)
 
     def norms(self, inputs: Sequence[object]) -> dict[int, float]:
         """Run the step, a few times where it sums gradients before it calls the optimizer."""
@@ -97,8 +113,7 @@ class StepGradients:
         """Do a step through the recorders and return the extremes of the gradients."""
         phase = self._step.phase
         with self._recorded():
-            # A phase of its own: the user's compiled graph is neither used nor lost.
-            self._step.phase = f"{phase}.msgrad.audit"
+            self._step.phase = self._phase
             try:
                 self._step(*inputs)
             finally:
@@ -150,6 +165,9 @@ class FunctionGradients:
         with _listening(self._optimizers, kept):
             self._function(*inputs)
         return [kept.get(id(p)) for p in self.weights]
+
+    def forget(self) -> None:
+        """Do nothing: nothing is kept."""
 
 
 class Recorder(OptimizerWrapper):

@@ -77,7 +77,7 @@ def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
             cell, *inputs, phase=f"msgrad.graph.{next(_numbers)}"
         )
         text = _cell_graph_executor._graph_executor.get_func_graph_proto(phase, "anf_ir", False)
-        _forget(cell, phase)
+        forget(cell, phase)
     return _read(text)
 
 
@@ -98,7 +98,8 @@ def _graph_mode() -> Iterator[None]:
             ms.set_context(mode=mode)
 
 
-def _forget(cell: nn.Cell, phase: str) -> None:
+def forget(cell: nn.Cell, phase: str) -> None:
+    """Let go of one compiled graph of a cell."""
     phases: set[str] = cell.compile_cache
     phases.discard(phase)
     _cell_graph_executor.del_net_res(cell, {phase})

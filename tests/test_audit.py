@@ -81,6 +81,8 @@ def _of_a_model() -> tuple[list[nn.Cell], Callable[[], mg.Audit]]:
     optimizer.hold("fc")
     model = ms.Model(net, nn.MSELoss(), optimizer)
     model.train(1, dataset())
+    model.train_network.set_train(False)
+    mg.freeze(net, "norm")
     return [model.train_network], lambda: mg.audit(model, dataset())
 
 
@@ -283,7 +285,12 @@ def test_more_steps_see_what_is_summed_over_several():
     step = Accumulating(net, nn.SGD(net.trainable_params(), 0.1)).set_train()
     one = mg.audit(step, *batch(), steps=1)
     assert "the optimizer was not called" in one.problems[0]
-    assert mg.audit(step, *batch(), steps=2).ok
+    two = mg.audit(step, *batch(), steps=2)
+    assert two.ok
+    single = ops.GradOperation(get_by_list=True)(net, net.trainable_params())(*batch())[0]
+    # what the optimizer gets is the sum over two calls
+    norm = 2 * np.linalg.norm(single.asnumpy())
+    assert rows(two)["fc1.weight"].gradient == pytest.approx(norm, rel=1e-4)
 
 
 @pytest.mark.usefixtures("mode")
@@ -355,8 +362,10 @@ def test_a_foreign_train_cell_costs_two_more_and_keeps_its_graph(monkeypatch: py
     net = squared(Net())
     step = MaskedGradients(net, nn.SGD(net.trainable_params(), 0.1)).set_train()
     step(*batch())
+    graphs = set(step.compile_cache)
     compiles = Compiles(monkeypatch)
     audit = mg.audit(step, *batch())
+    assert step.compile_cache == graphs
     assert "the train cell hands 0 to the optimizer" in rows(audit)["fc1.weight"].reason
     assert compiles.count == 2
     step(*batch())

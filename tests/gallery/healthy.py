@@ -233,7 +233,7 @@ class Accumulating(nn.Cell):
 
     def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
         super().__init__(auto_prefix=False)
-        self.network = network
+        self.forward = network
         self.optimizer = optimizer
         self.weights = optimizer.parameters
         self.sums = self.weights.clone(prefix="sum", init="zeros")
@@ -242,8 +242,8 @@ class Accumulating(nn.Cell):
         self.map = ops.HyperMap()
 
     def construct(self, x: Tensor, y: Tensor) -> Tensor:
-        loss = self.network(x, y)
-        grads = self.grad(self.network, self.weights)(x, y)
+        loss = self.forward(x, y)
+        grads = self.grad(self.forward, self.weights)(x, y)
         loss = ops.depend(loss, self.map(ops.assign_add, self.sums, grads))
         ops.assign_add(self.calls, 1)
         if self.calls % 2 == 0:
