@@ -7,7 +7,6 @@ python benchmarks/weight_updates.py --short    compile counts and values only
 from __future__ import annotations
 
 import argparse
-import statistics
 import subprocess
 import sys
 import time
@@ -21,7 +20,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 import msgrad as mg
 
-ROUNDS = 15
+ROUNDS = 30
 SIZES = [(200, 256), (20, 2048)]
 MANY = 1000
 
@@ -91,12 +90,12 @@ def seconds(update: Callable[[], object], net: nn.Cell) -> float:
 
 
 def measure(function: Callable, count: int, side: int) -> tuple[float, dict[str, float]]:
-    """Return the first compiled update in seconds, and the median of each way, taken in turns."""
+    """Return the first compiled update in seconds, and the best of each way, taken in turns."""
     net = Weights(count, side)
     updates = {way: WAYS[way](net, function) for way in ("compiled", "eager", "numpy")}
     first = {way: seconds(update, net) for way, update in updates.items()}
     rounds = [{way: seconds(update, net) for way, update in updates.items()} for _ in range(ROUNDS)]
-    return first["compiled"], {way: statistics.median(r[way] for r in rounds) for way in updates}
+    return first["compiled"], {way: min(r[way] for r in rounds) for way in updates}
 
 
 def status(key: str) -> float:
@@ -119,7 +118,7 @@ class Largest(nn.Cell):
 
 
 def memory(way: str, function: Callable[[Tensor], Tensor], count: int, side: int) -> None:
-    """Print how far an update raises the memory of this process, in sizes of one weight."""
+    """Print how far an update raises the memory of this process, in MiB."""
     mode = ms.get_context("mode")
     net, small = Weights(count, side), Weights(count, 2)
     WAYS[way](small, function)()
@@ -132,7 +131,7 @@ def memory(way: str, function: Callable[[Tensor], Tensor], count: int, side: int
     update = WAYS[way](net, function)
     for _ in range(3):
         update()
-    print((status("VmHWM") - before) / (4 * side * side / 2**20))
+    print(status("VmHWM") - before)
 
 
 def memory_of(way: str, mode: str, function: str, count: int, side: int) -> float:
@@ -157,20 +156,21 @@ def short() -> None:
 
 def row(mode: str, name: str, count: int, side: int) -> str:
     """Measure one row of the table."""
-    first, median = measure(FUNCTIONS[name], count, side)
-    base = median["compiled"]
+    first, best = measure(FUNCTIONS[name], count, side)
+    base = best["compiled"]
     extra = [memory_of(way, mode, name, count, side) for way in ("compiled", "one_call", "eager")]
     return (
-        f"| {name} | {count} × {side}² | {first:.2f} | {1000 * base:.1f} | "
-        f"{median['eager'] / base:.1f} | {median['numpy'] / base:.1f} | "
-        f"{' | '.join(f'{copies:.1f}' for copies in extra)} |"
+        f"| {name} | {count} × {side}², {side * side / 2**18:g} MiB each | "
+        f"{first:.2f} | {1000 * base:.1f} | "
+        f"{best['eager'] / base:.1f} | {best['numpy'] / base:.1f} | "
+        f"{' | '.join(f'{size:.1f}' for size in extra)} |"
     )
 
 
 def table(mode: str) -> None:
     """Print the ratios, and what 1,000 weights take to compile."""
-    print(f"MindSpore {ms.__version__}, {mode} mode, medians of {ROUNDS} rounds in turns.")
-    print("Times in compiled updates, memory in copies of the largest weight.\n")
+    print(f"MindSpore {ms.__version__}, {mode} mode, the best of {ROUNDS} rounds in turns.")
+    print("Times in compiled updates, memory in MiB beside the weights, graphs included.\n")
     print("| function | weights | first call, s | compiled, ms | eager | NumPy |", end="")
     print(" memory: compiled | update_weights | eager |")
     print("|---|---|---|---|---|---|---|---|---|")
