@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import ast
 import inspect
-import textwrap
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
-from types import CellType, FunctionType
+from types import FunctionType
 from typing import Any
 
 from mindspore import Parameter, nn, ops
 
+from msgrad._source import closure_of, source_of
 from msgrad._unheld import own_methods
 
 # The modules of `ms.grad` and `ops.GradOperation`; what they return holds what it was made from.
@@ -55,13 +55,6 @@ def _gradient_functions(value: object, seen: set[int], depth: int) -> Iterator[G
             yield from _gradient_functions(found, seen, depth - 1)
 
 
-def closure_of(function: FunctionType) -> dict[str, Any]:
-    """Return what the names of outer functions mean in a function."""
-    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
-    # a name of an outer function that has no value yet has an empty cell, which raises
-    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
-
-
 def _sequence(value: object) -> tuple[Parameter, ...]:
     if isinstance(value, (list, tuple)) and all(isinstance(v, Parameter) for v in value):
         return tuple(value)
@@ -83,13 +76,12 @@ def differentiated_by(step: nn.Cell | Callable[..., object]) -> list[tuple[Param
 
 def _names_in_gradients(method: FunctionType, step: nn.Cell) -> Sequence[str]:
     """Name the attributes that a method hands to a gradient operation."""
-    try:
-        tree = ast.parse(textwrap.dedent(inspect.getsource(method)))
-    except (OSError, TypeError, SyntaxError):
+    source = source_of(method)
+    if source is None:
         return []
     return [
         argument.attr
-        for call in ast.walk(tree)
+        for call in ast.walk(source.tree)
         if isinstance(call, ast.Call) and _makes_gradients(call.func, step)
         for argument in [*call.args, *(keyword.value for keyword in call.keywords)]
         if isinstance(argument, ast.Attribute) and ast.unparse(argument.value) == "self"

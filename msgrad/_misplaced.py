@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import os
 import sys
+import sysconfig
 from collections.abc import Iterator, Mapping
 from difflib import get_close_matches
 from functools import cache
+from pathlib import Path
 from types import FrameType
 from typing import Any
 
@@ -17,6 +18,7 @@ from mindspore import Parameter, Tensor, nn
 from msgrad._cells import every_cell
 from msgrad._paths import cell_paths, layers_of
 from msgrad._rows import Finding
+from msgrad._source import Source, source_of
 from msgrad._summary import inner_network
 from msgrad._trainable import few
 from msgrad._unheld import own_methods
@@ -27,6 +29,7 @@ _OTHER_WORDS = frozenset({"trainable", "frozen", "freeze", "requires_gradient", 
 # Of 1; `require_grad` has 0.96, `return_grad` of MindSpore 0.75.
 _ALIKE = 0.85
 _HERE = os.path.dirname(__file__)
+_PYTHON = sysconfig.get_path("stdlib")
 
 
 def misplaced_flags(network: nn.Cell, moving: set[str]) -> Iterator[Finding]:
@@ -73,45 +76,34 @@ def _looks_like_the_flag(key: str) -> bool:
 def _flagged_cells(network: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
     """Find in the source of the callers and of the network's classes where a cell's flag is set."""
     seen: set[tuple[str, int]] = set()
-    for source, start, file, names in _sources(network):
-        try:
-            tree = ast.parse(inspect.cleandoc(f"\n{source}") if start else source)
-        except SyntaxError:
-            continue
-        for line, target in _flags_turned_off(tree):
-            place = (os.path.basename(file), max(start, 1) + line - 1)
+    for source, names in _sources(network):
+        for line, target in _flags_turned_off(source.tree):
+            place = (os.path.basename(source.file), source.offset + line)
             cell = _resolved(target, names)
             if isinstance(cell, nn.Cell) and place not in seen:
                 seen.add(place)
                 yield f"{place[0]}:{place[1]}", cell
 
 
-def _sources(network: nn.Cell) -> Iterator[tuple[str, int, str, Mapping[str, Any]]]:
-    """Return source, first line (0 for a whole file), file, and what its names mean."""
+def _sources(network: nn.Cell) -> Iterator[tuple[Source, Mapping[str, Any]]]:
+    """Return sources, and what their names mean."""
     frame: FrameType | None = sys._getframe()
     while frame is not None:
-        code = frame.f_code
-        if _is_the_users(code.co_filename):
-            try:
-                lines, start = inspect.getsourcelines(code)
-            except (OSError, TypeError):
-                lines, start = [], 0
-            names = {**frame.f_globals, **frame.f_locals}
-            yield "".join(lines), start, code.co_filename, names
+        if _is_the_users(frame.f_code.co_filename):
+            source = source_of(frame.f_code)
+            if source is not None:
+                yield source, {**frame.f_globals, **frame.f_locals}
         frame = frame.f_back
     for cell in every_cell(network):
         for method in own_methods(type(cell)):
-            try:
-                lines, start = inspect.getsourcelines(method)
-            except (OSError, TypeError):
-                continue
-            names = {**method.__globals__, "self": cell}
-            yield "".join(lines), start, method.__code__.co_filename, names
+            source = source_of(method)
+            if source is not None:
+                yield source, {**method.__globals__, "self": cell}
 
 
 def _is_the_users(file: str) -> bool:
-    installed = f"{os.sep}site-packages{os.sep}" in file
-    return os.path.exists(file) and not installed and not file.startswith((_HERE, sys.prefix))
+    installed = {"site-packages", "dist-packages"} & set(Path(file).parts)
+    return os.path.exists(file) and not installed and not file.startswith((_HERE, _PYTHON))
 
 
 def _flags_turned_off(tree: ast.AST) -> Iterator[tuple[int, ast.expr]]:

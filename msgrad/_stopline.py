@@ -5,7 +5,6 @@ from __future__ import annotations
 import ast
 import inspect
 import os
-import textwrap
 from collections.abc import Iterator
 from functools import reduce
 from types import FunctionType
@@ -14,7 +13,7 @@ from typing import Any
 from mindspore import nn, ops
 
 from msgrad import _no_grad
-from msgrad._differentiated import closure_of
+from msgrad._source import closure_of, source_of
 from msgrad._unheld import own_methods
 
 
@@ -36,15 +35,13 @@ def _lines(function: FunctionType, cell: nn.Cell, seen: set[int]) -> Iterator[st
         if isinstance(inner, FunctionType):
             yield _place(inner, inner.__code__.co_firstlineno)
         return
-    try:
-        source, start = inspect.getsourcelines(function)
-        tree = ast.parse(textwrap.dedent("".join(source)))
-    except (OSError, TypeError, SyntaxError):
+    source = source_of(function)
+    if source is None:
         return
-    for call in (node for node in ast.walk(tree) if isinstance(node, ast.Call)):
+    for call in (node for node in ast.walk(source.tree) if isinstance(node, ast.Call)):
         called = _resolved(call.func, function, cell)
         if _stops(called) or (isinstance(call.func, ast.Attribute) and call.func.attr == "detach"):
-            yield _place(function, start + call.lineno - 1)
+            yield _place(function, source.offset + call.lineno)
         elif isinstance(called, FunctionType):
             yield from _lines(called, cell, seen)
 

@@ -1,0 +1,36 @@
+"""The source of functions, as a tree: to read what a compiled graph does not show."""
+
+from __future__ import annotations
+
+import ast
+import inspect
+import textwrap
+from types import CellType, CodeType, FunctionType
+from typing import Any, NamedTuple
+
+
+class Source(NamedTuple):
+    """The tree of a function or module, its file, and the line before its first one."""
+
+    tree: ast.AST
+    file: str
+    offset: int
+
+
+def source_of(function: FunctionType | CodeType) -> Source | None:
+    """Parse the source of a function or of code; None where there is none to be found."""
+    code = function.__code__ if isinstance(function, FunctionType) else function
+    try:
+        lines, start = inspect.getsourcelines(code)
+        tree = ast.parse(textwrap.dedent("".join(lines)))
+    except (OSError, TypeError, SyntaxError):
+        return None
+    # a module begins at line 0, a function at the line of its first decorator
+    return Source(tree, code.co_filename, max(start, 1) - 1)
+
+
+def closure_of(function: FunctionType) -> dict[str, Any]:
+    """Return what the names of outer functions mean in a function."""
+    cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)
+    # a name that has no value yet has an empty cell, which raises when it is read
+    return {name: cell.cell_contents for name, cell in cells if cell != CellType()}
