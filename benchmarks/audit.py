@@ -129,7 +129,7 @@ def measure(*, short: bool) -> None:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser = argparse.ArgumentParser(description="What an audit costs.")
     parser.add_argument("--short", action="store_true", help="compiles and runs only")
     arguments = parser.parse_args()
     ms.set_context(mode=ms.GRAPH_MODE)

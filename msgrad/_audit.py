@@ -72,6 +72,10 @@ class Audit:
 
         Raises:
             AuditError: The first problems, and how many more there are.
+
+        Examples:
+            >>> from msgrad._audit import Audit
+            >>> Audit(rows=(), findings=(), steps=3).check()
         """
         problems = self.problems
         if problems:
@@ -89,6 +93,11 @@ class Audit:
 
         Returns:
             The JSON text.
+
+        Examples:
+            >>> from msgrad._audit import Audit
+            >>> Audit(rows=(), findings=(), steps=3).to_json().splitlines()[1]
+            '  "ok": true,'
         """
         content = {
             "ok": self.ok,

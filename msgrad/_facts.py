@@ -6,6 +6,7 @@ import math
 from collections.abc import Collection
 
 import mindspore as ms
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from msgrad._cells import every_cell
@@ -21,7 +22,11 @@ from msgrad._step import TrainStep
 from msgrad._subject import Subject
 from msgrad._update import WeightUpdates
 from msgrad._verdict import Facts, verdict_on
+from msgrad._weights import copy_of
 from msgrad._wrap import wrapped
+
+# The distance from 1 to the next number.
+_SPACING = {"float16": 2.0**-10, "bfloat16": 2.0**-7, "float32": 2.0**-23, "float64": 2.0**-52}
 
 
 class Book:
@@ -112,7 +117,7 @@ class Book:
             moved=self._moved(key),
             called=self.evidence.called,
             update=self._updates.get(name, ""),
-            remark=self._remark(value, rates, norm) or self._muted,
+            remark=self._too_small(value, rates, norm) or self._muted,
         )
 
     def _kind(self, record: Record | None) -> str:
@@ -184,10 +189,16 @@ class Book:
             return "it is not finite after the steps"
         return ""
 
-    def _remark(self, value: Tensor, rates: Rates | None, norm: float | None) -> str:
-        if rates and norm and rates.lr and str(value.dtype) in ("Float16", "BFloat16"):
-            return f"steps of rate {rates.lr:g} may be below the precision of {value.dtype}".lower()
-        return ""
+    def _too_small(self, value: Tensor, rates: Rates | None, norm: float | None) -> str:
+        """Say that a step is lost in rounding, where it is."""
+        kind = str(value.dtype).lower()
+        if self._moved(id(value)) or not (rates and norm and kind in _SPACING):
+            return ""
+        # an optimizer that normalises its gradient moves by the rate, any other by less
+        step = rates.lr * min(1.0, norm)
+        if step >= _SPACING[kind] * float(np.abs(copy_of(value)).max(initial=0.0)):
+            return ""
+        return f"steps of about {step:.2g} are below the precision of {kind} at these weights"
 
 
 def _rates(optimizer: nn.Cell) -> dict[int, Rates]:

@@ -231,7 +231,7 @@ BROKEN = [
     ),
     Broken(
         still.steps_below_half_precision,
-        each("0.weight 0.bias", "still", "may be below the precision of float16"),
+        each("0.weight 0.bias", "still", "are below the precision of float16"),
         {"nothing moved": "something must move"},
     ),
     Broken(
