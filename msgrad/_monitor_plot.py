@@ -30,7 +30,11 @@ def plot_records(records: Sequence[LayerRecord], path: str | Path) -> None:
 
 
 def draw_records(records: Sequence[LayerRecord]) -> Any:
-    """Return the picture as a figure of matplotlib."""
+    """Return the picture as a figure of matplotlib.
+
+    Raises:
+        ArgumentError: There is no record.
+    """
     if not records:
         raise ArgumentError("the monitor has 0 records; train on, or give a smaller every=")
     figure_module = needed("matplotlib.figure", "a plot")

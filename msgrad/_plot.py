@@ -47,8 +47,6 @@ def draw_audit(audit: Audited) -> Any:
     layers = layers_of_rows(audit.rows, _MOST_LAYERS)
     height = 1.9 + _LINE * max(len(layers), 4)
     figure = figure_module.Figure(figsize=(11, height), layout="constrained")
-    # the numbers at the ends of the two axes stand side by side
-    figure.get_layout_engine().set(wspace=0.06)
     left, right = figure.subplots(1, 2, sharey=True)
     _draw(left, layers, [layer.gradient for layer in layers], _PANELS[0])
     _draw(right, layers, [layer.change for layer in layers], _PANELS[1])

@@ -218,6 +218,16 @@ def test_python_m_msgrad_is_the_same_command():
     assert done.stderr == ""
 
 
+@pytest.mark.usefixtures("files")
+def test_what_mindspore_logs_of_a_file_that_it_cannot_read_is_not_printed_beside_the_error():
+    # MindSpore writes complex numbers and cannot read them
+    save("bad.ckpt", w=np.ones(2, np.complex64))
+    done = started("diff a.ckpt bad.ckpt")
+    assert (done.returncode, done.stdout) == (2, "")
+    assert done.stderr.startswith("msgrad: path 'bad.ckpt' of ")
+    assert done.stderr.count("\n") == 1
+
+
 def test_a_reader_that_has_seen_enough_is_no_error():
     save("a.ckpt", **{f"w{n}{'x' * 200}": ZERO for n in range(3000)})
     done = started("diff a.ckpt a.ckpt --json | head -1")

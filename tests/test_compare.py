@@ -111,6 +111,15 @@ def test_optimizer_state_is_told_apart_from_weights(make):
     assert str(movement).endswith(f"{len(state)} values of optimizer state were not compared")
 
 
+def test_what_model_checkpoint_appends_is_no_weight():
+    net = nn.Dense(2, 1)
+    ms.save_checkpoint(net, "a.ckpt")
+    ms.save_checkpoint(net, "b.ckpt", append_dict={"epoch_num": 3, "step_num": 7})
+    movement = mg.diff_checkpoints("a.ckpt", "b.ckpt")
+    assert movement.equal
+    assert movement.state == ("epoch_num", "step_num")
+
+
 def test_a_backbone_beside_a_copy_of_its_head_is_no_state():
     a = save("a.ckpt", fc__weight=ZEROS, backbone__fc__weight=ZEROS, moments__fc__weight=ZEROS)
     movement = mg.diff_checkpoints(a, a)

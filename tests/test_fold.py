@@ -26,6 +26,9 @@ FOLDED = [
     pytest.param(["a.08", "a.09", "a.10"], ["a.{08..10}"], id="padded"),
     pytest.param(["a.9", "a.09"], ["a.{9,09}"], id="padded-beside-plain"),
     pytest.param(["a.098", "a.099", "a.100"], ["a.{098..100}"], id="padded-over-the-hundred"),
+    pytest.param(
+        [f"a.{n:02d}" for n in range(9, 101)], ["a.{09..99,100}"], id="padded-and-then-too-wide"
+    ),
     pytest.param(["a.98", "a.99", "a.100"], ["a.{98..100}"], id="plain-over-the-hundred"),
     pytest.param(["a.0.x", "b.0.x"], ["a.0.x", "b.0.x"], id="other-words"),
     pytest.param(["w[0]", "w[1]"], ["w[0]", "w[1]"], id="signs-of-a-pattern"),

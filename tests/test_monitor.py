@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import json
+import re
 import sys
 import types
 from itertools import combinations
@@ -360,6 +361,5 @@ WRONG = [
 
 @pytest.mark.parametrize(("patterns", "options", "message"), WRONG)
 def test_arguments_that_cannot_be_used_are_refused(patterns, options, message):
-    with pytest.raises(mg.MsgradError) as error:
+    with pytest.raises(mg.MsgradError, match=f"^{re.escape(message)}"):
         mg.WeightMonitor(mlp(), *patterns, **options)
-    assert str(error.value).startswith(message)
