@@ -263,7 +263,7 @@ class TrainStep(nn.Cell):
         self.__dict__["_position"] = Position(*position)
         return self._position
 
-    def _warn_of_shape(self, out: object) -> None:
+    def _warn_of_shape(self, out: Any) -> None:
         if isinstance(out, Tensor) and out.size > 1:
             logger.warning(
                 "the network returns %s and no scalar loss, so the gradient is that of the sum; "

@@ -106,9 +106,7 @@ UNREADABLE = [
     pytest.param(returned(), LINE, 2 * WEIGHT, id="returned"),
     pytest.param(functools.partial(returned()), LINE, 2 * WEIGHT, id="partial of one"),
     pytest.param(eval("lambda w: w * 2.0"), "has no source in a file", 2 * WEIGHT, id="eval"),
-    pytest.param(
-        decorated(), "has a decorator made with", 2 * WEIGHT + 1, id="wraps"
-    ),
+    pytest.param(decorated(), "has a decorator made with", 2 * WEIGHT + 1, id="wraps"),
 ]
 
 

@@ -95,9 +95,7 @@ def test_a_point_that_no_step_has_is_refused():
 
 
 def test_a_rule_of_another_shape_is_refused_when_updates_are_made():
-    with pytest.raises(
-        mg.ShapeError, match=r"changes shape or dtype of '1\.weight'"
-    ):
+    with pytest.raises(mg.ShapeError, match=r"changes shape or dtype of '1\.weight'"):
         mg.WeightUpdates(three(), {"1.weight": first_row})
 
 
