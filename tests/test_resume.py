@@ -257,7 +257,7 @@ def test_an_active_dropout_is_named_once_when_saving(caplog: pytest.LogCaptureFi
     step.save("a.msgrad")
     step.save("a.msgrad")
     assert [r.message for r in caplog.records if "dropout" in r.message] == [
-        "dropout is active in _backbone.drop, and MindSpore keeps its stream hidden: "
+        "dropout is active in drop, and MindSpore keeps its stream hidden: "
         "a resumed run draws other dropout masks"
     ]
 
