@@ -20,7 +20,7 @@ from msgrad._work import Work, batches, check_frozen, name_states, names_of, pla
 
 WHEN = ("before_forward", "after_gradient", "after_step")
 _EAGERLY = f"{HOW_TO_WRITE}; or pass compiled=False"
-# One graph of 1,000 weights compiles three times as long as five graphs of 200, and takes 0.5 GB.
+# To compile 1,000 weights in one graph takes 0.4 GB, in five 0.12 GB and a fifth less time.
 _AT_ONCE = 200
 
 
