@@ -26,7 +26,12 @@ class SoftUpdate(nn.Cell):
         self.tau = tau
 
     def companion_of(self, parameter: Parameter, path: str) -> Tensor:
-        """Return the weight to move toward."""
+        """Return the weight to move toward.
+
+        Raises:
+            NoMatchError: The other network has nothing at that path.
+            ShapeError: What it has there is of another shape or dtype.
+        """
         found = self._at.get(path)
         if found is None:
             near = nearest(path, self._at)

@@ -25,7 +25,11 @@ HOW_TO_WRITE = (
 
 
 def check_callable(label: str, rule: object) -> None:
-    """Refuse what cannot be called with a weight."""
+    """Refuse what cannot be called with a weight.
+
+    Raises:
+        ArgumentTypeError: It is a class, or cannot be called.
+    """
     if isinstance(rule, type) or not callable(rule):
         raise ArgumentTypeError(
             f"rule {label} is {rule!r}, no function of a weight; give fn(w) or fn(w, step)"
@@ -42,7 +46,11 @@ def companions_of(rule: Rule, weight: Parameter, path: str) -> list[tuple[Tensor
 
 
 def takes_step(label: str, rule: Rule, given: int) -> bool:
-    """Say whether a rule wants the step number after the `given` tensors."""
+    """Say whether a rule wants the step number after the `given` tensors.
+
+    Raises:
+        ArgumentError: It takes more or fewer inputs than it gets.
+    """
     try:
         inputs = inspect.signature(
             rule.construct if isinstance(rule, nn.Cell) else rule
