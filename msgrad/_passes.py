@@ -50,6 +50,7 @@ class Write(Group):
     """
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> bool:
+        """Change one weight."""
         ops.assign(w, self.new(step, w, *beside))
         return True
 
@@ -58,6 +59,7 @@ class Values(Group):
     """Return the new values."""
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> Tensor:
+        """Return one new value."""
         return self.new(step, w, *beside)
 
 
@@ -69,6 +71,7 @@ class Sums(Group):
     """
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> Tensor:
+        """Return one sum."""
         new = self.new(step, w, *beside)
         if new.dtype in _NARROW:
             new = ops.cast(new, mstype.float32)
@@ -82,6 +85,7 @@ class Shapes(Group):
     """Return shape and dtype of the new values, found when the graph is compiled."""
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, Any]:
+        """Return one shape and dtype, None where it is no Tensor."""
         new = self.new(step, w, *beside)
         if isinstance(new, Tensor):
             return new.shape, new.dtype
@@ -92,6 +96,7 @@ class Whole(Shapes):
     """Also return a number that needs all of the new values, so that the rule really runs."""
 
     def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, Any, Any]:
+        """Return shape, dtype and sum of one."""
         new = self.new(step, w, *beside)
         if isinstance(new, Tensor):
             return new.shape, new.dtype, ops.cast(new, mstype.float32).sum()
