@@ -211,7 +211,8 @@ def _plan(net: nn.Cell, stage: Stage) -> tuple[Selection, Selection]:
 
 def _apply(net: nn.Cell, stage: Stage, name: str) -> Iterator[Freeze]:
     thaw, hold = _plan(net, stage)
-    held = [p for p in thaw if see(net)[id(p)].claims or not p.requires_grad]
+    records = see(net)
+    held = [p for p in thaw if records[id(p)].claims or not p.requires_grad]
     if held:
         yield unfreeze(net, Selection(held))
     if len(hold):
