@@ -7,6 +7,7 @@ from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
+import mindspore as ms
 from mindspore import nn
 from mindspore.train import Callback
 
@@ -15,7 +16,7 @@ from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._freeze import Freeze, freeze, unfreeze
 from msgrad._select import Selection, select
 from msgrad._stage import Stage
-from msgrad._step import TrainStep
+from msgrad._step import TrainStep, count_steps, enter_for_sink
 
 
 class Schedule(Callback):
@@ -26,8 +27,9 @@ class Schedule(Callback):
     and unfroze, and nothing else. In ``Model.train`` the callback also keeps
     ``cb_params.optimizer`` current, so that MindSpore's own callbacks for the rate go on working.
 
-    With a real data sink, which only a device has, a stage begins at the start of a sink. This
-    part is written from MindSpore's source and was not run on a device.
+    With a real data sink, which only a device has, a stage begins at the start of a sink. That the
+    graph of each stage is the one compiled and launched there was seen in dry runs for Ascend
+    (``tests/ascend``), not on a device.
 
     Args:
         step: The step that trains.
@@ -160,11 +162,18 @@ class Schedule(Callback):
         sink = params.dataset_helper.sink_size() if _sinks(params) else 1
         if self.unit == "steps":
             self.at(step=params.cur_step_num - sink)
-        self.step.prepare(runs=_sinks(params))
-        params.optimizer = self.step.optimizer
         if _sinks(params):
             # the sink's outer cell is compiled once for each phase and never calls the step
-            params.train_network.phase = f"train.stage{self._current}"
+            params.train_network.phase = enter_for_sink(self.step)
+        else:
+            self.step.prepare()
+        params.optimizer = self.step.optimizer
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        """Count the steps of a data sink, which never calls the step."""
+        params = run_context.original_args()
+        if _sinks(params):
+            count_steps(self.step, params.dataset_helper.sink_size())
 
     def on_train_epoch_end(self, run_context: Any) -> None:
         """Note that an epoch is done, for a save at its end."""
@@ -172,7 +181,9 @@ class Schedule(Callback):
 
 
 def _sinks(params: Any) -> bool:
-    return params.train_network is not params.network
+    # in PYNATIVE_MODE the outer cell calls the step as anybody does
+    wrapped = params.train_network is not params.network
+    return wrapped and ms.get_context("mode") == ms.GRAPH_MODE
 
 
 def _check_stages(stages: Sequence[Stage]) -> str:

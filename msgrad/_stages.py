@@ -58,7 +58,7 @@ class Stages:
         self._restart_state = restart_state
         self._restart_counters = restart_counters
         self._known: dict[Hashable, StageOfStep] = {}
-        self._used: set[Hashable] = set()
+        self._used: dict[Hashable, int] = {}  # the keys of what ran, numbered in that order
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self.carry = Carry()
         self._current: StageOfStep | None = None
@@ -84,6 +84,11 @@ class Stages:
         """Whether the stage entered last is the one that ran last."""
         return self._current is not None and self._current is self._ran
 
+    @property
+    def number(self) -> int:
+        """The place of the stage that runs, in the order of first use."""
+        return self._used[self.current.key]
+
     def enter(self, weights: Sequence[Parameter], around: Hashable, *, runs: bool) -> StageOfStep:
         """Go to the stage that trains these weights with this behaviour around; all or nothing.
 
@@ -106,7 +111,7 @@ class Stages:
     def run(self) -> None:
         """Take the stage entered last as the one that runs from now on."""
         self._restart(self.current)
-        self._used.add(self.current.key)
+        self._used.setdefault(self.current.key, len(self._used))
         self._ran = self.current
 
     def resume(self) -> None:

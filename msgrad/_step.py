@@ -15,6 +15,7 @@ from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
+from msgrad._moving import note_moving
 from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
@@ -226,7 +227,10 @@ class TrainStep(nn.Cell):
 
     @property
     def compilations(self) -> int:
-        """The number of step graphs compiled so far, new shapes included; 0 in PYNATIVE_MODE."""
+        """The number of step graphs compiled so far, new shapes included.
+
+        In PYNATIVE_MODE it is 0. What is inside the graph of a data sink does not count.
+        """
         return self._engine.compilations()
 
     def save(self, path: str | os.PathLike[str]) -> None:
@@ -292,6 +296,8 @@ class TrainStep(nn.Cell):
         known = len(self._engine.names())
         around = (watch.stops(), watch.behaviour())
         stage = self._engine.enter(weights, around, runs=runs)
+        if runs:
+            note_moving(self.network, weights)
         if compiled and len(self._engine.names()) > known:
             self._warn_of_dropout("the graph of a new stage begins with the same masks again")
         # not registered: the optimizers of several stages share the names of their states
@@ -309,6 +315,18 @@ def enter_as_next_call(
     step._trainable.learn(step._watch.routes(), look())
     if step._watch.changed():
         step._enter(inputs, runs=True)
+
+
+def enter_for_sink(step: TrainStep) -> str:
+    """Bring a step to the stage that a data sink runs next; return a phase for its outer cell."""
+    step.prepare(runs=True)
+    return f"train.stage{step._engine.number}"
+
+
+def count_steps(step: TrainStep, number: int) -> None:
+    """Count steps that an outer graph did, which never calls the step."""
+    done, epoch = step.position
+    step.__dict__["_position"] = Position(done + number, epoch)
 
 
 @contextmanager
