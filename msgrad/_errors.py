@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import dataclass
 
 
 class MsgradError(Exception):
@@ -45,8 +46,35 @@ class FrozenWeightError(MsgradError, ValueError):
     """A change is aimed at a frozen weight."""
 
 
+@dataclass(frozen=True)
+class Problem:
+    """One thing that is wrong in a plan or a config; printed as ``plan.yaml:12: what is wrong``.
+
+    Attributes:
+        file: The file, as it was given; None for what comes from Python.
+        line: The line in it, counted from 1.
+        message: What is wrong, and the remedy.
+    """
+
+    file: str | None
+    line: int | None
+    message: str
+
+    def __str__(self) -> str:
+        line = f":{self.line}" if self.line is not None else ""
+        return f"{self.file}{line}: {self.message}" if self.file is not None else self.message
+
+
 class PlanError(MsgradError, ValueError):
-    """A plan or a config file cannot be used."""
+    """A plan or a config file cannot be used.
+
+    Attributes:
+        problems: All that is wrong, a line of the message each.
+    """
+
+    def __init__(self, message: str = "", *, problems: Sequence[Problem] = ()) -> None:
+        super().__init__(message or "\n".join(map(str, problems)))
+        self.problems = list(problems) or [Problem(None, None, message)]
 
 
 class AuditError(MsgradError, AssertionError):
@@ -54,7 +82,15 @@ class AuditError(MsgradError, AssertionError):
 
 
 class CheckpointError(MsgradError, ValueError):
-    """A checkpoint cannot be read, written or used."""
+    """A checkpoint cannot be read, written or used.
+
+    Attributes:
+        differences: What does not fit between a file and a network, all of it.
+    """
+
+    def __init__(self, message: str, *, differences: Sequence[str] = ()) -> None:
+        super().__init__(message)
+        self.differences = list(differences)
 
 
 class DeviceError(MsgradError, RuntimeError):
