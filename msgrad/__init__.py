@@ -26,11 +26,13 @@ from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
 from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
 from msgrad._groups import layer_decay, no_decay, param_groups
 from msgrad._hold import HoldOptimizer
+from msgrad._load_weights import LoadReport, load_weights
 from msgrad._monitor import WeightMonitor
 from msgrad._no_grad import no_grad
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._records import LayerRecord
+from msgrad._save_trainable import save_trainable
 from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._schedule import Schedule
 from msgrad._select import Selection, select
@@ -60,6 +62,7 @@ __all__ = [
     "FrozenWeightError",
     "HoldOptimizer",
     "LayerRecord",
+    "LoadReport",
     "MissingPackageError",
     "Movement",
     "MovingAverage",
@@ -89,6 +92,7 @@ __all__ = [
     "gradual_stages",
     "is_frozen",
     "layer_decay",
+    "load_weights",
     "no_decay",
     "no_grad",
     "param_groups",
@@ -96,6 +100,7 @@ __all__ = [
     "reach",
     "reverse_gradient",
     "rules",
+    "save_trainable",
     "scale_gradient",
     "select",
     "stop_gradient",

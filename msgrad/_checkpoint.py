@@ -47,6 +47,8 @@ _SLOTS = frozenset(
         "step_size",
     ]
 )
+# A mask of a slot stands in front of the slot: `hold_mask.moments.<weight>`.
+_MASK = "hold_mask."
 _COUNTERS = re.compile(
     r"global_step|step_t|state_step|afactor_step|beta[12]_power|momentum|learning_rate\w*"
     r"|scale_sense|current_iterator_step|last_overflow_iterator_step|msgrad\.meta|updates\.due"
@@ -123,5 +125,7 @@ def _is_slot(name: str, known: Collection[str]) -> bool:
     if owner is None:
         return False
     slot = name.removesuffix(owner)
+    if slot != _MASK:
+        slot = slot.removeprefix(_MASK)
     # a slot without a dot before the weight was found by its name already
     return not slot.endswith(".") or slot.removesuffix(".") in _SLOTS

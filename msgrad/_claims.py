@@ -59,6 +59,8 @@ class Record:
         self.flag_at_first = bool(parameter.requires_grad)
         self.base = self.flag_at_first
         self.claims: list[Claim] = []
+        # whether a step or an update had it among what may move, however it is frozen now
+        self.has_moved = False
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Record:
         twin = copy.copy(self)

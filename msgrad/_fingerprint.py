@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Mapping
 
-from mindspore import nn
+from mindspore import Tensor, nn
 
 from msgrad._select import Pattern, select
 from msgrad._weights import copy_of
@@ -35,12 +36,16 @@ def fingerprint(net: nn.Cell, *patterns: Pattern) -> str:
         >>> mg.fingerprint(net) == whole, mg.fingerprint(net, "0") == first
         (False, True)
     """
+    return fingerprint_of({str(p.name): p for p in select(net, *(patterns or ("*",)))})
+
+
+def fingerprint_of(values: Mapping[str, Tensor]) -> str:
+    """Return the fingerprint of named values, in whatever order they come."""
     digest = hashlib.sha256()
-    chosen = select(net, *(patterns or ("*",)))
-    for parameter in sorted(chosen, key=lambda p: str(p.name)):
-        value = copy_of(parameter)
+    for name in sorted(values):
+        value = copy_of(values[name])
         # lengths stand in front, so that no name can take on the bytes of another weight
-        head = f"{parameter.name}|{str(parameter.dtype).lower()}|{value.shape}|{value.nbytes}"
+        head = f"{name}|{str(values[name].dtype).lower()}|{value.shape}|{value.nbytes}"
         digest.update(f"{len(head.encode())}|{head}".encode())
         digest.update(value.astype(value.dtype.newbyteorder("<"), copy=False).tobytes())
     return digest.hexdigest()

@@ -81,6 +81,7 @@ def claims_to_meta(records: Sequence[Record]) -> dict[str, Any]:
                 "first": r.flag_at_first,
                 "base": r.base,
                 "claims": [claims.index(c) for c in r.claims],
+                "moved": r.has_moved,
             }
             for r in records
         },
@@ -111,6 +112,7 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
         record.flag_at_first, record.base = state["first"], state["base"]
         record.claims = [made[number] for number in state["claims"]]
         record.parameter.requires_grad = state["flag"]
+        record.has_moved |= state.get("moved", False)
 
 
 def _loaded(text: Mapping[str, Any]) -> Claim:

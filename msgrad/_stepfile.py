@@ -5,9 +5,9 @@ from __future__ import annotations
 import json
 import os
 import tempfile
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import mindspore as ms
 import numpy as np
@@ -23,27 +23,48 @@ _FORMAT = 1
 def write_file(
     path: str | os.PathLike[str], values: Mapping[str, Tensor], meta: Mapping[str, Any]
 ) -> None:
-    """Write a checkpoint file that is either whole or not there: to a file beside it, then renamed.
+    """Write named values and a description, as a checkpoint that is either whole or not there.
 
     Raises:
-        CheckpointError: Two values have one name, or the file cannot be written.
+        CheckpointError: The file cannot be written.
     """
-    target = Path(path)
     # a value without elements is dropped by save_checkpoint without a word
     values = {name: value for name, value in values.items() if value.size}
     described = {"format": _FORMAT, "values": list(values), **meta}
     # as bytes: a string in append_dict does not survive in every format
     text = np.frombuffer(json.dumps(described).encode(), np.uint8).copy()
+    write_values(path, {**values, _META: Tensor(text)})
+
+
+def write_values(
+    path: str | os.PathLike[str],
+    values: Mapping[str, Tensor],
+    kind: Literal["ckpt", "safetensors"] = "ckpt",
+) -> None:
+    """Write a checkpoint of MindSpore that is either whole or not there.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
     entries = [
         {"name": name, "data": Tensor(copy_of(value), value.dtype)}
         for name, value in values.items()
     ]
-    entries.append({"name": _META, "data": Tensor(text)})
+    write_whole(path, lambda part: ms.save_checkpoint(entries, str(part), format=kind), kind)
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object], ending: str) -> None:
+    """Let a file be written beside the path, then rename it; missing folders are made.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    target = Path(path)
     try:
         target.parent.mkdir(parents=True, exist_ok=True)
         with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            part = Path(folder) / "part.ckpt"
-            ms.save_checkpoint(entries, str(part))
+            part = Path(folder) / f"part.{ending}"
+            write(part)
             with part.open("rb") as file:
                 os.fsync(file.fileno())
             os.replace(part, target)
@@ -72,23 +93,42 @@ def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[
             raise CheckpointError(
                 f"path {str(target)!r} is damaged or no checkpoint: {_first_line(error)}"
             ) from error
-    text = values.pop(_META, None)
-    if text is None:
+    meta = take_meta(path, values)
+    if meta is None:
         raise CheckpointError(
             f"path {str(target)!r} is a checkpoint that TrainStep.save did not write; load it with "
-            f"mindspore.load_param_into_net"
+            "msgrad.load_weights"
         )
-    meta = json.loads(text.asnumpy().tobytes().decode())
-    if meta["format"] > _FORMAT:
+    return values, meta
+
+
+def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the description out of the values of a file; None where `write_file` did not write it.
+
+    Raises:
+        CheckpointError: Values that it names are missing, or a later msgrad wrote it.
+    """
+    target = Path(path)
+    text = values.pop(_META, None)
+    if text is None:
+        return None
+    try:
+        meta = json.loads(text.asnumpy().tobytes().decode())
+        later, names = meta["format"] > _FORMAT, meta["values"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"path {str(target)!r} is damaged: its description cannot be read; give another file"
+        ) from error
+    if later:
         raise CheckpointError(
             f"path {str(target)!r} was written by a later msgrad; install that one"
         )
-    lost = [name for name in meta["values"] if name not in values]
+    lost = [name for name in names if name not in values]
     if lost:
         raise CheckpointError(
             f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first"
         )
-    return values, meta
+    return meta
 
 
 def _first_line(error: BaseException) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, ops
 from mindspore import dtype as mstype
@@ -23,6 +24,10 @@ def write(parameter: Parameter, value: Tensor | np.ndarray) -> None:
     """
     if not isinstance(value, Tensor):
         value = Tensor(value, parameter.dtype)
+    if parameter.dtype == mstype.bfloat16 and ms.get_context("device_target") == "CPU":
+        # Assign has no such kernel there; nor has any optimizer, so that none can lose the weight
+        parameter.assign_value(value)
+        return
     ops.assign(parameter, value)
 
 

@@ -84,6 +84,8 @@ def plan_works(net: nn.Cell, rules: Mapping[Pattern, Rule], *, force: bool) -> l
             works.append(_work(show(pattern), place, rule, weights, where))
             _check_state(works[-1], records)
     name_states(works, "updates")
+    for key in last:
+        records[key].has_moved = True
     return works
 
 

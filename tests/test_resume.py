@@ -179,7 +179,7 @@ def test_a_killed_save_leaves_the_file_before_it(monkeypatch: pytest.MonkeyPatch
     run.step.save("a.msgrad")
     run.go(1, 2)
 
-    def dies(entries: object, name: str) -> None:
+    def dies(entries: object, name: str, **_: object) -> None:
         Path(name).write_bytes(b"half")
         raise OSError("no space left on device")
 
