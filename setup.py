@@ -32,10 +32,11 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=["msgrad"],
+    py_modules=["msgrad_command"],
     package_data={"msgrad": ["py.typed"]},
     python_requires=">=3.10,<3.13",
     # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
     install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
-    entry_points={"console_scripts": ["msgrad = msgrad._cli:main"]},
+    entry_points={"console_scripts": ["msgrad = msgrad_command:main"]},
     extras_require={"tools": TOOLS, "test": TOOLS + TEST + LINT},
 )
