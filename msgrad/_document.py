@@ -82,7 +82,7 @@ def read_document(path: str | os.PathLike[str]) -> Document:
 
 
 def parse_document(text: str, file: str | None = None) -> Document:
-    """Read YAML from a text.
+    r"""Read YAML from a text.
 
     Args:
         text: The text.
@@ -96,7 +96,7 @@ def parse_document(text: str, file: str | None = None) -> Document:
         MissingPackageError: PyYAML is not installed.
 
     Examples:
-        >>> document = parse_document("seed: 1\\nplan:\\n- freeze: conv1", "a.yaml")
+        >>> document = parse_document("seed: 1\nplan:\n- freeze: conv1", "a.yaml")
         >>> document.values, document.line(("plan", 0, "freeze"))
         ({'seed': 1, 'plan': [{'freeze': 'conv1'}]}, 3)
     """

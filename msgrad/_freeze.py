@@ -115,16 +115,25 @@ def freeze(
     if not taken:
         raise _nothing_left("freeze", net, patterns)
     text = name or _call("freeze", patterns)
-    claim = Claim(text, statistics=statistics, dropout=dropout)
-    _claims.lift_loaded(taken, {text})
-    moved = [r for r in taken if r.parameter.requires_grad]
-    for record in taken:
-        record.claim(claim)
+    return make_claims(net, [(Claim(text, statistics=statistics, dropout=dropout), found)])
+
+
+def make_claims(net: nn.Cell, claims: Sequence[tuple[Claim, Sequence[Record]]]) -> Freeze:
+    """Let claims stand, each on what is trainable by design of its records; one walk for all."""
+    taken = [(claim, [r for r in found if r.design]) for claim, found in claims]
+    records = [record for _, own in taken for record in own]
+    for claim, own in taken:
+        _claims.lift_loaded(own, {claim.patterns})
+    moved = [r for r in records if r.parameter.requires_grad]
+    for claim, own in taken:
+        for record in own:
+            record.claim(claim)
 
     def lift() -> None:
-        claim.undone = True
-        for record in taken:
-            record.lift(claim)
+        for claim, own in taken:
+            claim.undone = True
+            for record in own:
+                record.lift(claim)
         _settle(net)
 
     try:
@@ -133,9 +142,10 @@ def freeze(
         # raised where warnings are errors: whoever made the freeze has no handle to undo it
         lift()
         raise
-    if statistics:
-        log_adapting(net, found, found)
-    return Freeze("freeze", _names(taken), _names(moved), lift)
+    adapting = [record for claim, found in claims if claim.statistics for record in found]
+    if adapting:
+        log_adapting(net, adapting, adapting)
+    return Freeze("freeze", _names(records), _names(moved), lift)
 
 
 def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:

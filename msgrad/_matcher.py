@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from abc import ABC, abstractmethod
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Any, Generic, TypeVar
 
 from mindspore import Parameter, nn
@@ -89,13 +89,22 @@ def show(pattern: Any) -> str:
     return getattr(pattern, "__qualname__", None) or repr(pattern)
 
 
+class NetPattern(ABC):
+    """A pattern that looks at a whole network to say which parameters it chooses."""
+
+    @abstractmethod
+    def chosen(self, net: nn.Cell) -> Iterable[Parameter]:
+        """Return what it chooses among the parameters of a network."""
+
+
 class ParameterMatcher(Matcher[Parameter]):
     """What patterns reach among parameters, by `Parameter.name` and by every path."""
 
     def __init__(self, net: nn.Cell) -> None:
-        paths = paths_of(_checked(net))
-        names = Names([parameter.name, *where] for parameter, where in paths.items())
-        super().__init__(net, list(paths), names)
+        self.paths = paths_of(_checked(net))
+        names = Names([parameter.name, *where] for parameter, where in self.paths.items())
+        super().__init__(net, list(self.paths), names)
+        self._at = {id(parameter): item for item, parameter in enumerate(self.things)}
 
     def found(self, pattern: Any) -> set[int]:
         """Return the positions of the parameters that one pattern reaches.
@@ -106,7 +115,10 @@ class ParameterMatcher(Matcher[Parameter]):
         if isinstance(pattern, NamePattern):
             return self.names.found(pattern)
         if isinstance(pattern, Parameter):
-            return self.those(lambda parameter: parameter is pattern)
+            # a selection of many parameters comes here once for each
+            return {self._at[id(pattern)]} if id(pattern) in self._at else set()
+        if isinstance(pattern, NetPattern):
+            return {self._at[id(parameter)] for parameter in pattern.chosen(self.net)}
         if _is_list(pattern):
             return set()
         if isinstance(pattern, type) and issubclass(pattern, nn.Cell):

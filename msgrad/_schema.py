@@ -165,7 +165,11 @@ class Checker:
             PlanError: Something was; problems stand in the order of their lines.
         """
         if self.problems:
-            raise PlanError(problems=sorted(self.problems, key=lambda p: p.line or 0))
+            raise PlanError(problems=self.in_order())
+
+    def in_order(self) -> list[Problem]:
+        """Return what was found, in the order of the lines."""
+        return sorted(self.problems, key=lambda problem: problem.line or 0)
 
     def mapping(
         self,

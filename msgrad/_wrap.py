@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Container, Iterable, Iterator
 from itertools import pairwise
 from typing import Any, NamedTuple
 
@@ -78,7 +78,13 @@ def wrap(
             f"wrapper {wrapper!r} cannot be called; give a CellWrapper subclass or a function "
             "from a cell to a CellWrapper"
         )
-    chosen = {_core(cell) for _, cell in select_cells(net, *patterns)}
+    return wrap_cells(net, {_core(cell) for _, cell in select_cells(net, *patterns)}, wrapper)
+
+
+def wrap_cells(
+    net: nn.Cell, chosen: Container[nn.Cell], wrapper: Callable[[nn.Cell], CellWrapper]
+) -> list[str]:
+    """Put a wrapper around each chosen cell, see `wrap`; here they may stand inside each other."""
     paths = [(path, cell) for path, cell in cell_paths(net) if path and _core(cell) in chosen]
     _check_construct(paths)
     _check_lists(net, paths)
@@ -139,10 +145,14 @@ def unwrap(
                 pattern=patterns,
             )
         there = found
-    gone = {wrapper for _, wrapper in there}
+    take_off(net, {wrapper for _, wrapper in there})
+    return list(dict.fromkeys(path for path, _ in there))
+
+
+def take_off(net: nn.Cell, gone: Container[nn.Cell]) -> None:
+    """Take certain wrappers off, wherever in a network they stand."""
     _install((place, _without(place.cell, gone)) for place in _places(net))
     _changed(net)
-    return list(dict.fromkeys(path for path, _ in there))
 
 
 def wrapped(net: nn.Cell) -> list[tuple[str, CellWrapper]]:
@@ -218,7 +228,7 @@ def _install(replacements: Iterable[tuple[_Place, nn.Cell]]) -> None:
                 place.parent.cell_list = list(place.parent._cells.values())
 
 
-def _without(cell: nn.Cell, gone: set[CellWrapper]) -> nn.Cell:
+def _without(cell: nn.Cell, gone: Container[nn.Cell]) -> nn.Cell:
     """Link what remains of the layers around a cell and return the outermost."""
     kept = [layer for layer in layers_of(cell) if layer not in gone]
     for outer, inner in pairwise(kept):

@@ -1,0 +1,149 @@
+"""A plan in force on a network: its freezes and its wrappers, which go again without a trace."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from contextlib import ExitStack
+from types import TracebackType
+from typing import Any
+
+from mindspore import nn
+
+from msgrad._claims import Claim, Record
+from msgrad._freeze import make_claims
+from msgrad._paths import layers_of
+from msgrad._plan_fates import Fates
+from msgrad._plan_rule import CELL_KINDS
+from msgrad._scale import ReverseGradient, ScaleGradient
+from msgrad._stop import StopGradient
+from msgrad._wrap import take_off, wrap_cells
+from msgrad._wrapper import CellWrapper
+
+_MARK = "_msgrad_plan"
+
+
+class Applied:
+    """A plan that is in force on a network; undo it, or use it as a context.
+
+    Made by `Plan.apply`, never by hand.
+
+    Attributes:
+        frozen: The names of the parameters that were frozen, in network order.
+        wrapped: The paths of the cells that got a wrapper; those of stops first.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> plan = mg.Plan.from_dict({"plan": [{"freeze": "0"}]})
+        >>> with plan.apply(net) as applied:
+        ...     applied.frozen
+        ['0.weight', '0.bias']
+        >>> mg.is_frozen(net, "0")
+        False
+    """
+
+    def __init__(self, frozen: list[str], wrapped: list[str], undo: Callable[[], None]) -> None:
+        self.frozen = frozen
+        self.wrapped = wrapped
+        self._undo: Callable[[], None] | None = undo
+
+    def undo(self) -> None:
+        """Take back what this changed, exactly; a second time does nothing."""
+        undo, self._undo = self._undo, None
+        if undo is not None:
+            undo()
+
+    def __enter__(self) -> Applied:
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        self.undo()
+
+    def __repr__(self) -> str:
+        state = "" if self._undo is not None else ", undone"
+        return f"Applied({len(self.frozen)} frozen, {len(self.wrapped)} wrapped{state})"
+
+
+class PlanClaim(Claim):
+    """A freeze that a rule of a plan made, and that the same plan does not make twice."""
+
+    def __init__(self, plan: object, text: str, *, statistics: bool, dropout: bool) -> None:
+        super().__init__(text, statistics=statistics, dropout=dropout)
+        self.plan = plan
+
+
+def apply_rules(plan: object, fates: Fates) -> Applied:
+    """Put the rules in force; what this plan did already stays as it is."""
+    with ExitStack() as undo:
+        wrapped = [path for kind in CELL_KINDS for path in _wrap(plan, fates, kind, undo)]
+        claims = _claims_of(plan, fates)
+        frozen = []
+        if claims:
+            freeze = make_claims(fates.net, claims)
+            undo.callback(freeze.undo)
+            own = {id(record) for _, records in claims for record in records}
+            frozen = [str(r.parameter.name) for r in fates.records if id(r) in own]
+        return Applied(frozen, wrapped, undo.pop_all().close)
+
+
+def _claims_of(plan: object, fates: Fates) -> list[tuple[PlanClaim, list[Record]]]:
+    """Make one claim for each rule that freezes, and for each behaviour under it."""
+    groups: dict[tuple[int, bool, bool], list[Record]] = {}
+    for thing in sorted(fates.frozen):
+        key = (
+            fates.last["frozen"][thing],
+            fates.value("statistics", thing, True),
+            fates.value("dropout", thing, True),
+        )
+        record = fates.records[thing]
+        label = fates.rules[key[0]].label
+        if not any(
+            isinstance(c, PlanClaim) and c.patterns == label and c.plan == plan
+            for c in record.claims
+        ):
+            groups.setdefault(key, []).append(record)
+    return [
+        (
+            PlanClaim(plan, fates.rules[rule].label, statistics=statistics, dropout=dropout),
+            records,
+        )
+        for (rule, statistics, dropout), records in groups.items()
+    ]
+
+
+def _wrap(plan: object, fates: Fates, kind: str, undo: ExitStack) -> list[str]:
+    """Wrap the cells that rules of one kind take, all at once."""
+    say = "stop at" if kind == "stop" else f"{kind} by"
+    deciding = fates.last.get(say) or fates.last.get(f"{kind} at") or {}
+    wanted: dict[nn.Cell, int] = {}
+    for thing, rule in deciding.items():
+        *layers, core = layers_of(fates.cells.things[thing])
+        if not any(layer.__dict__.get(_MARK) == (plan, rule) for layer in layers):
+            wanted[core] = thing
+    if not wanted:
+        return []
+    made: list[CellWrapper] = []
+
+    def wrapper(cell: nn.Cell) -> CellWrapper:
+        thing = wanted[layers_of(cell)[-1]]
+        made.append(_wrapper(fates, kind, thing, cell))
+        made[-1].__dict__[_MARK] = (plan, deciding[thing])
+        return made[-1]
+
+    paths = wrap_cells(fates.net, wanted, wrapper)
+    undo.callback(lambda: take_off(fates.net, set(made)))
+    return paths
+
+
+def _wrapper(fates: Fates, kind: str, thing: int, cell: nn.Cell) -> CellWrapper:
+    if kind == "stop":
+        return StopGradient(cell, fates.value("stop at", thing))
+    default: Any = {"scale": (ScaleGradient, "output"), "reverse": (ReverseGradient, "input")}
+    make, at = default[kind]
+    return make(cell, fates.value(f"{kind} by", thing, 1.0), fates.value(f"{kind} at", thing, at))

@@ -1,0 +1,137 @@
+"""What a plan puts into a train step: groups, holds and updates."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Mapping
+from typing import Any
+
+from mindspore import Parameter, nn
+
+from msgrad._errors import ArgumentError
+from msgrad._function import Functions
+from msgrad._groups import param_groups
+from msgrad._hold import HoldOptimizer
+from msgrad._matcher import NetPattern
+from msgrad._plan_explain import head
+from msgrad._plan_fates import Fates
+from msgrad._plan_times import Times
+from msgrad._select import Selection
+from msgrad._update import WeightUpdates
+
+
+class RuleWeights(NetPattern):
+    """The weights of one update rule that no later one overrides, as a pattern."""
+
+    def __init__(self, text: str, parameters: Iterable[Parameter]) -> None:
+        self._text = text
+        self._parameters = list(parameters)
+
+    def chosen(self, net: nn.Cell) -> Iterable[Parameter]:
+        """Return the weights."""
+        return self._parameters
+
+    def __repr__(self) -> str:
+        return self._text
+
+
+class StepParts:
+    """Makes the parts of one step.
+
+    Args:
+        fates: What the rules say.
+        times: What the stages train.
+        functions: Finds the functions of the updates.
+        only: The ids of the parameters that the step trains, or None for all.
+    """
+
+    def __init__(
+        self, fates: Fates, times: Times, functions: Functions, only: Collection[int] | None
+    ) -> None:
+        self._fates = fates
+        self._times = times
+        self._functions = functions
+        things = enumerate(fates.parameters.things)
+        self._own = {n for n, p in things if only is None or id(p) in only}
+
+    def optimizer(
+        self, make: Callable[[Any], nn.Cell], lr: Any, weight_decay: float
+    ) -> Callable[[list[Parameter]], nn.Cell]:
+        """Return the callable that a `TrainStep` makes its optimizers with.
+
+        Raises:
+            ArgumentError: There are group rules and no rate.
+        """
+        rules, holds = self._groups(), self._holds()
+        if rules and lr is None:
+            raise ArgumentError(
+                "lr None cannot be scaled by the group rules of the plan; give "
+                "train_step(…, lr=0.01)"
+            )
+        if not callable(make) or isinstance(make, nn.Cell) or not (rules or holds):
+            return make  # what is no callable, TrainStep refuses
+
+        def made(parameters: list[Parameter]) -> nn.Cell:
+            given: Any = parameters
+            if rules:
+                net = self._fates.net
+                given = param_groups(
+                    net, rules, lr=lr, weight_decay=weight_decay, parameters=parameters
+                )
+            return _holding(make(given), holds)
+
+        return made
+
+    def updates(self) -> list[WeightUpdates]:
+        """Return the updates of the plan, one for each point of a step."""
+        fates = self._fates
+        found: dict[tuple[str, bool], dict[Any, Any]] = {}
+        for number, rule in enumerate(fates.rules):
+            if rule.kind == "update":
+                last = fates.last[f"update {rule.when}"]
+                own = [t for t in sorted(fates.taken[number] & self._own) if last[t] == number]
+                if own:
+                    weights = RuleWeights(head(rule), [fates.parameters.things[t] for t in own])
+                    key = (rule.when, bool(rule.fields.get("force")))
+                    function = self._functions.of(rule.fields["fn"], rule.fields.get("args"))
+                    found.setdefault(key, {})[weights] = function
+        return [
+            WeightUpdates(fates.net, rules, when=when, force=force)
+            for (when, force), rules in found.items()
+        ]
+
+    def _groups(self) -> dict[Selection, dict[str, float]]:
+        """Return disjoint selections of the weights that group rules say the same of."""
+        fates, same = self._fates, {}
+        for thing in sorted(self._own):
+            own = tuple((f, fates.value(f, thing)) for f in ("lr_scale", "weight_decay"))
+            said = tuple((f, value) for f, value in own if value is not None)
+            if said:
+                same.setdefault(said, []).append(fates.parameters.things[thing])
+        return {Selection(weights): dict(said) for said, weights in same.items()}
+
+    def _holds(self) -> dict[str, Any]:
+        """Return the rows to hold by the name of the weight; None is the whole weight."""
+        fates = self._fates
+        return {
+            str(fates.parameters.things[thing].name): fates.value("hold rows", thing)
+            for thing in sorted(self._own & fates.last.get("hold rows", {}).keys())
+        }
+
+
+def _holding(optimizer: nn.Cell, holds: Mapping[str, Any]) -> nn.Cell:
+    """Hold what a hold rule takes among the weights of an optimizer."""
+    if not hasattr(optimizer, "parameters"):
+        return optimizer  # TrainStep refuses it
+    there = {str(parameter.name) for parameter in optimizer.parameters}
+    own = {name: rows for name, rows in holds.items() if name in there}
+    if not own:
+        return optimizer
+    holder = optimizer
+    if not isinstance(holder, HoldOptimizer):
+        holder = HoldOptimizer(optimizer, may_hold=list(own))
+    for name, rows in own.items():
+        if rows is None:
+            holder.hold(name)
+        else:
+            holder.hold_rows(name, list(rows))
+    return holder
