@@ -29,6 +29,7 @@ from msgrad._hold import HoldOptimizer
 from msgrad._load_weights import LoadReport, load_weights
 from msgrad._monitor import WeightMonitor
 from msgrad._no_grad import no_grad
+from msgrad._plan import Plan
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._records import LayerRecord
@@ -68,6 +69,7 @@ __all__ = [
     "MovingAverage",
     "MsgradError",
     "NoMatchError",
+    "Plan",
     "PlanError",
     "PrintWeights",
     "ReverseGradient",
