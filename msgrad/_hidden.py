@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from typing import Any
 
+import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 _numbers = itertools.count()
@@ -16,8 +17,12 @@ def hide(cell: nn.Cell, name: str, value: float, dtype: Any) -> None:
     It is a Parameter, so that a graph sees each change, but none of the cell's: it is in no list
     of names, in no checkpoint and with no optimizer.
     """
-    number = Parameter(Tensor(value, dtype), name=_fresh(name), requires_grad=False)
-    object.__setattr__(cell, name, number)
+    object.__setattr__(cell, name, hidden(name, value, dtype))
+
+
+def hidden(name: str, value: float | np.ndarray, dtype: Any) -> Parameter:
+    """Return a Parameter of a name that no other has, for a graph to read or to write."""
+    return Parameter(Tensor(value, dtype), name=_fresh(name), requires_grad=False)
 
 
 def rename_hidden(copy: nn.Cell) -> None:

@@ -1,0 +1,414 @@
+"""Replaying a frozen part: what cannot change is computed once for each sample, then read."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import zlib
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+from mindspore import dataset as msdataset
+
+from msgrad import _claims
+from msgrad._behaviour import is_held
+from msgrad._cells import every_cell
+from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
+from msgrad._feature_store import KEY_BYTES, FeatureStore, RowKind
+from msgrad._fingerprint import fingerprint
+from msgrad._frozen_part import find_frozen_part, new_buffer
+from msgrad._rehearsal import Rehearsal, seeds_kept
+from msgrad._select import Selection
+from msgrad._summary import inner_network
+from msgrad._taps import FILL, REPLAY
+from msgrad._weights import bits, copy_of, write
+
+_LOOK_EVERY = 100
+GIB = 2**30
+
+
+def replay_frozen(
+    step_or_net: nn.Cell,
+    dataset: msdataset.Dataset,
+    *,
+    augmented: bool | None = None,
+    max_bytes: int = 4 * GIB,
+    folder: str | os.PathLike[str] | None = None,
+) -> Replay:
+    """Compute what the frozen part of a network makes of each sample once, and train from there.
+
+    Exact: losses and trained weights have the bits of the plain run (a fresh graph against a fresh
+    graph). A sample is known by the bits of its inputs and by the size of its batch, so that
+    neither shuffling nor a last partial batch brings a wrong row, and a sample that is new is
+    computed. The forward pass of the first batch is run a few times to prove that a row does not
+    depend on its batch mates. `construct` need not be split: wrappers around the frozen cells give
+    what was kept.
+
+    Args:
+        step_or_net: A `TrainStep`, another train cell, or a network, called as always.
+        dataset: The batches that it is called with; iterated to build the store, not kept.
+        augmented: False declares that a sample is the same in each epoch. A dataset with random
+            augmentation would never find its samples again.
+        max_bytes: Limit of what is kept, bytes; samples beyond it are computed each time.
+        folder: Keep it in memory-mapped files there, for later processes too; each set of frozen
+            weights has a folder of its own in it. None keeps it in memory.
+
+    Returns:
+        The replay: call it as the step, or iterate over its `epoch()`; `close()` takes the
+        wrappers out again.
+
+    Raises:
+        ArgumentError: ``augmented`` is not declared False or the dataset has a random operation,
+            nothing is frozen that can be kept (each reason is named), or one sample is larger than
+            ``max_bytes``.
+        ArgumentTypeError: The step is no Cell, or the dataset is none of MindSpore's.
+        ConflictError: A row depends on the other rows of its batch.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore import dataset, nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> step = mg.TrainStep(net, lambda p: nn.Adam(p, 0.01), nn.CrossEntropyLoss())
+        >>> rows = np.random.RandomState(0).randn(8, 4).astype(np.float32)
+        >>> labels = (rows[:, 0] > 0).astype(np.int32)
+        >>> data = dataset.NumpySlicesDataset((rows, labels), shuffle=True).batch(4)
+        >>> with mg.replay_frozen(step.set_train(), data, augmented=False) as replay:
+        ...     print(replay.cells, replay.samples, len(list(replay.epoch())))
+        ['1'] 8 2
+    """
+    _check(step_or_net, dataset, augmented)
+    first = next(_batches(dataset), None)
+    if first is None:
+        raise ArgumentError("dataset has no batch; give one that has")
+    replay = Replay(step_or_net, dataset, first, max_bytes, folder)
+    try:
+        replay.build()
+    except BaseException:
+        replay.close()
+        raise
+    return replay
+
+
+class Replay:
+    """A step whose frozen part is read from a store; made by `replay_frozen`.
+
+    Attributes:
+        cells: Paths of the cells whose output is read instead of computed.
+        refused: Paths of other frozen cells, and why their output cannot be kept.
+        hits: Batches that were read so far.
+        misses: Batches that had to be computed.
+    """
+
+    def __init__(
+        self,
+        step: nn.Cell,
+        dataset: msdataset.Dataset,
+        first: Sequence[Tensor],
+        max_bytes: int,
+        folder: str | os.PathLike[str] | None,
+    ) -> None:
+        self._step, self._dataset = step, dataset
+        # what the inputs of the step go to: a TrainStep and MindSpore's train cells name it so
+        self._network = getattr(step, "network", step)
+        self._filler = _Filler(self._network)
+        self._buffers: dict[int, list[Any]] = {}
+        self._store: FeatureStore | None = None
+        self.hits = self.misses = self._calls = 0
+        rows = _rows(first)
+        self._part = find_frozen_part(self._network, first, rows)
+        try:
+            self.refused = {_short(self, p): why for p, why in self._part.refused.items()}
+            self.cells = [_short(self, p) for p, tap in self._part.taps.items() if tap.needed]
+            if not self.cells:
+                raise ArgumentError(f"no frozen part can be replayed; {_reasons(self.refused)}")
+            self._check_updates()
+            self._buffers[rows] = [tap.buffer for tap in self._part.taps.values()]
+            self._state = self._sum()
+            self._version = _claims.version()
+            self._check_rows(first)
+            self._store = self._open(max_bytes, folder)
+        except BaseException:
+            self._part.close()
+            raise
+
+    # --- use
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Do what the step does with these inputs, the frozen part read where it is known.
+
+        Raises:
+            ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
+        """
+        self._look()
+        if not self._load(inputs):
+            self.misses += 1
+            self._keep(inputs, self._fill(inputs))
+        else:
+            self.hits += 1
+        self._part.do(REPLAY)
+        return self._step(*inputs)
+
+    def epoch(self) -> Iterator[Any]:
+        """Run over the dataset once; yields what the step returns for each batch.
+
+        Raises:
+            ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
+        """
+        self._look(now=True)
+        for batch in _batches(self._dataset):
+            yield self(*batch)
+        self._kept.flush()
+
+    def build(self) -> None:
+        """Compute the samples of the dataset that are not kept yet; nothing is trained."""
+        self._look(now=True)
+        for batch in _batches(self._dataset):
+            if self._kept.full:
+                break
+            if not self._kept.has(_keys(batch)):
+                self._keep(batch, self._fill(batch))
+        self._kept.flush()
+
+    def close(self) -> None:
+        """Take the wrappers out of the network, and let go of what is kept in memory."""
+        self._part.close()
+        if self._store is not None:
+            self._store.close()
+            self._store = None
+        self._buffers = {}
+
+    def __enter__(self) -> Replay:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def samples(self) -> int:
+        """The number of samples kept; one in batches of two sizes counts twice."""
+        return len(self._kept)
+
+    @property
+    def bytes(self) -> int:
+        """Bytes of what is kept."""
+        return self._kept.bytes
+
+    @property
+    def _kept(self) -> FeatureStore:
+        if self._store is None:
+            raise ArgumentError("this replay is closed; make a new one with replay_frozen")
+        return self._store
+
+    # --- filling and reading
+
+    def _fill(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        """Let the frozen part compute a batch; the buffers hold it afterwards."""
+        self._use(_rows(inputs))
+        self._part.do(FILL)
+        adapting = Rehearsal(_adapting(self._network))
+        with seeds_kept():
+            self._filler(*inputs)
+        adapting.restore()
+        return [copy_of(tap.buffer) for tap in self._part.needed]
+
+    def _keep(self, inputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
+        self._kept.add(_keys(inputs), values)
+
+    def _load(self, inputs: Sequence[Any]) -> bool:
+        keys = _keys(inputs)
+        if not self._kept.has(keys):
+            return False
+        self._use(len(keys))
+        for tap, value in zip(self._part.needed, self._kept.read(keys), strict=True):
+            write(tap.buffer, value)
+        return True
+
+    def _use(self, rows: int) -> None:
+        """Let the taps read buffers of this many rows; a graph keeps those it is compiled with."""
+        taps = list(self._part.taps.values())
+        if rows not in self._buffers:
+            self._buffers[rows] = [
+                new_buffer((rows, *tap.buffer.shape[1:]), tap.buffer.dtype) for tap in taps
+            ]
+        for tap, buffer in zip(taps, self._buffers[rows], strict=True):
+            tap.set_buffer(buffer)
+
+    # --- proof
+
+    def _check_rows(self, first: Sequence[Tensor]) -> None:
+        """Compute the first batch again in another order and with other mates."""
+        rows = _rows(first)
+        before = self._fill(first)
+        order = np.random.default_rng(0).permutation(rows)
+        order[rows // 2 :] = order[0]
+        mixed = [_reordered(value, order, rows) for value in first]
+        after = self._fill(mixed)
+        for tap, old, new in zip(self._part.needed, before, after, strict=True):
+            if not np.array_equal(bits(old[order]), bits(new)):
+                path = next(p for p, t in self._part.taps.items() if t is tap)
+                raise ConflictError(
+                    f"cell {_short(self, path)!r} gives a sample other bits with other samples in "
+                    "its batch, so a replay would not be exact; freeze less, or train without it"
+                )
+
+    def _look(self, *, now: bool = False) -> None:
+        """Refuse to go on where the frozen part is not what it was."""
+        self._calls += 1
+        if self._version != _claims.version() or now:
+            free = self._part.still_frozen()
+            if free:
+                names = ", ".join(repr(_short(self, path)) for path in free[:3])
+                raise ConflictError(
+                    f"{names} changed since the replay began: not frozen any more; close() it "
+                    "and train on, or begin a new one"
+                )
+            self._version = _claims.version()
+        if (now or self._calls % _LOOK_EVERY == 0) and self._sum() != self._state:
+            raise ConflictError(
+                "a weight in the frozen part has other bits than when the replay began; close() "
+                "it and begin a new one"
+            )
+
+    def _sum(self) -> int:
+        total = 0
+        for weight in self._part.weights():
+            total = zlib.crc32(copy_of(weight).tobytes(), total)
+        return total
+
+    def _check_updates(self) -> None:
+        frozen = {str(p.name) for p in self._part.weights()}
+        for update in getattr(self._step, "updates", ()):
+            names = frozen & set(getattr(update, "names", ()))
+            if names:
+                raise ArgumentError(
+                    f"no frozen part can be replayed; an update changes {min(names)!r}, which is "
+                    "frozen: take the rule away"
+                )
+
+    def _open(self, max_bytes: int, folder: str | os.PathLike[str] | None) -> FeatureStore:
+        kinds = [
+            RowKind(tuple(tap.buffer.shape[1:]), copy_of(tap.buffer).dtype.str)
+            for tap in self._part.needed
+        ]
+        where = Path(folder) / self._name() if folder is not None else None
+        if max_bytes < (one := sum(kind.bytes for kind in kinds)):
+            raise ArgumentError(
+                f"max_bytes {max_bytes} holds no sample, one takes {one} bytes; give more"
+            )
+        return FeatureStore(kinds, max_bytes, where)
+
+    def _name(self) -> str:
+        """Return a name that differs wherever what the frozen part gives may differ."""
+        frozen = fingerprint(self._network, Selection(self._part.weights()))
+        told = [ms.__version__, ms.get_context("device_target"), ms.get_context("mode"), frozen]
+        told += [f"{p} {type(tap.cell).__qualname__}" for p, tap in self._part.taps.items()]
+        return hashlib.sha256("|".join(map(str, told)).encode()).hexdigest()[:32]
+
+
+class _Filler(nn.Cell):
+    """Runs a network for what its taps note."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+
+    def construct(self, *inputs: Any) -> Tensor:
+        return ms.ops.depend(Tensor(0.0, ms.float32), self.network(*inputs))
+
+
+def _adapting(network: nn.Cell) -> list[nn.Cell]:
+    return [c for c in every_cell(network) if _claims.is_norm(c) and not is_held(c)]
+
+
+def _short(replay: Replay, path: str) -> str:
+    """Return a path as the user's network has it, without the loss cell around it."""
+    inner = inner_network(replay._network)
+    for name, cell in replay._network._cells.items():
+        if cell is inner and path.startswith(f"{name}."):
+            return path[len(name) + 1 :]
+    return path
+
+
+def _reasons(refused: dict[str, str]) -> str:
+    if not refused:
+        return "no cell is wholly frozen: freeze some with mg.freeze"
+    told = [f"{path!r}: {why}" for path, why in list(refused.items())[:3]]
+    return "; ".join(told) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
+
+
+def _check(step: object, dataset: object, augmented: bool | None) -> None:
+    if not isinstance(step, nn.Cell):
+        raise ArgumentTypeError(f"step_or_net is a {type(step).__name__}; give a Cell")
+    if not isinstance(dataset, msdataset.Dataset):
+        raise ArgumentTypeError(
+            f"dataset is a {type(dataset).__name__}; give a mindspore.dataset, of whole batches"
+        )
+    random = sorted(_random_operations(dataset))
+    if random:
+        raise ArgumentError(
+            f"dataset augments at random ({', '.join(random)}), so no sample comes twice; take "
+            "that out to replay"
+        )
+    if augmented is not False:
+        raise ArgumentError(
+            f"augmented {augmented!r} does not say that samples are the same in each epoch; give "
+            "augmented=False where the dataset draws no random numbers but for its order"
+        )
+
+
+def _random_operations(dataset: Any) -> set[str]:
+    found = {
+        type(operation).__name__
+        for operation in getattr(dataset, "operations", None) or ()
+        if "random" in type(operation).__name__.lower()
+    }
+    for child in dataset.children:
+        found |= _random_operations(child)
+    return found
+
+
+def _batches(dataset: msdataset.Dataset) -> Iterator[list[Tensor]]:
+    yield from dataset.create_tuple_iterator(num_epochs=1)
+
+
+def _rows(inputs: Sequence[Any]) -> int:
+    first: Any = inputs[0] if inputs else None
+    if not isinstance(first, Tensor) or first.ndim == 0:
+        raise ArgumentError("the first input is no tensor of samples; call it with a batch")
+    return first.shape[0]
+
+
+def _reordered(value: Any, order: np.ndarray, rows: int) -> Any:
+    if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
+        return Tensor(copy_of(value)[order], value.dtype)
+    return value
+
+
+def _keys(inputs: Sequence[Any]) -> list[bytes]:
+    """Return a key for each sample: of the bits of its inputs, and of the size of its batch."""
+    rows = _rows(inputs)
+    shared = hashlib.blake2b(str(rows).encode(), digest_size=KEY_BYTES)
+    own = []
+    for value in inputs:
+        if not isinstance(value, Tensor):
+            shared.update(repr(value).encode())
+            continue
+        array = copy_of(value)
+        shared.update(f"{array.dtype}{array.shape[1:]}".encode())
+        if array.ndim and array.shape[0] == rows:
+            own.append(array)
+        else:
+            shared.update(array.tobytes())
+    keys = []
+    for row in range(rows):
+        key = shared.copy()
+        for array in own:
+            key.update(array[row].tobytes())
+        keys.append(key.digest())
+    return keys
