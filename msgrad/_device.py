@@ -16,7 +16,7 @@ _LOG = logging.getLogger("msgrad")
 _TARGETS = ("auto", "Ascend", "CPU")
 _MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 _JIT_LEVELS = ("O0", "O1")
-_DRY_RUN = "MS_SIMULATION_LEVEL"
+DRY_RUN = "MS_SIMULATION_LEVEL"
 # MS_ROLE is set by msrun and serves every target, the others start Ascend processes or MPI ranks.
 _LAUNCHERS = ("MS_ROLE", "RANK_TABLE_FILE", "MINDSPORE_HCCL_CONFIG_PATH", "OMPI_COMM_WORLD_SIZE")
 
@@ -45,7 +45,8 @@ def use_device(
         mode: "graph" or "pynative".
         jit_level: Level of the graph compiler, "O0" or "O1"; None leaves MindSpore's default.
         distributed: True starts the communication between processes and sets data parallel
-            training with averaged gradients, "auto" does so only under a launcher (``msrun``).
+            training with averaged gradients, "auto" does so only under a launcher (``msrun``). It
+            also lets strategy files, which need sharding, name the frozen weights too.
         fallback: Run on the CPU where Ascend was asked for and cannot be used.
 
     Returns:
@@ -122,7 +123,7 @@ def why_not_ascend() -> tuple[str, str] | None:
             "install CANN and source its set_env.sh",
         )
     # device_count raises where no plugin loads, so it is asked second; a dry run needs no device.
-    if not os.environ.get(_DRY_RUN) and ascend.device_count() == 0:
+    if not os.environ.get(DRY_RUN) and ascend.device_count() == 0:
         return (
             "CANN is installed but 0 Ascend devices are visible",
             "look at npu-smi info and ASCEND_RT_VISIBLE_DEVICES",
@@ -144,9 +145,9 @@ def _joins(chosen: str, distributed: bool | str) -> bool:
     """Say whether this process joins others; `init` without a launcher ends in a crash."""
     if not distributed:
         return False
-    if os.environ.get(_DRY_RUN):
+    if os.environ.get(DRY_RUN):
         launched = chosen == "Ascend" and "RANK_SIZE" in os.environ
-        needs = f"a dry run ({_DRY_RUN}) needs Ascend, RANK_SIZE and RANK_ID"
+        needs = f"a dry run ({DRY_RUN}) needs Ascend, RANK_SIZE and RANK_ID"
     else:
         launched = any(os.environ.get(name) for name in _LAUNCHERS)
         needs = f"none of {', '.join(_LAUNCHERS)} is set"
@@ -162,7 +163,7 @@ def _set(chosen: str, device_id: int | None) -> None:
     current = ms.get_current_device()
     if chosen == "CPU":
         device_id = None
-    elif device_id is not None and not os.environ.get(_DRY_RUN):
+    elif device_id is not None and not os.environ.get(DRY_RUN):
         _check_count(device_id, ascend.device_count())
     same = current.device_target == chosen and device_id in (None, current.device_id)
     if ms.hal.is_initialized(current.device_target):
@@ -198,7 +199,12 @@ def _join() -> None:
     """Start the communication, then data parallel: the other way round is a crash."""
     if not communication.GlobalComm.INITED:
         communication.init()
-    ms.set_auto_parallel_context(parallel_mode=ms.ParallelMode.DATA_PARALLEL, gradients_mean=True)
+    ms.set_auto_parallel_context(
+        parallel_mode=ms.ParallelMode.DATA_PARALLEL,
+        gradients_mean=True,
+        # By default a strategy file, by which sharded weights are put together, has no frozen ones.
+        strategy_ckpt_config={"only_trainable_params": False},
+    )
 
 
 def _list(values: Iterable[str]) -> str:

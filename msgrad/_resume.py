@@ -12,6 +12,8 @@ from mindspore import Tensor
 
 from msgrad._claims import Claim, Record, changed
 from msgrad._errors import CheckpointError
+from msgrad._fingerprint import fingerprint_of
+from msgrad._ranks import alike
 from msgrad._stages import Stages
 from msgrad._stepfile import read_file, write_file
 from msgrad._weights import write
@@ -46,8 +48,7 @@ def load_run(
     enter: Callable[[], None],
 ) -> list[int]:
     """Bring back what `save_run` wrote; nothing is changed where the file does not fit."""
-    values, meta = read_file(path)
-    check_values(records, values, meta)
+    values, meta = alike("the save", lambda: _read(path, records), lambda read: _facts(*read))
     claims_from_meta(records, meta)
     changed()
     for record in records:
@@ -65,6 +66,16 @@ def load_run(
             write(rate, value)
     seeds_from_meta(meta["seeds"])
     return meta["position"]
+
+
+def _read(path: str | os.PathLike[str], records: Sequence[Record]) -> tuple[dict, dict]:
+    values, meta = read_file(path)
+    check_values(records, values, meta)
+    return values, meta
+
+
+def _facts(values: Mapping[str, Tensor], meta: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {"step": [str(meta["position"][0])], "file": [fingerprint_of(values)[:16]]}
 
 
 def claims_to_meta(records: Sequence[Record]) -> dict[str, Any]:

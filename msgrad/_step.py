@@ -16,6 +16,7 @@ from msgrad._errors import ArgumentError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
 from msgrad._moving import note_moving
+from msgrad._ranks import Ranks, saves_here
 from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
@@ -131,6 +132,7 @@ class TrainStep(nn.Cell):
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
         own["_watch"] = Watch(self.network)
+        own["_ranks"] = Ranks(inner_network(self.network))
         own["_engine"] = Stages(
             self.network,
             optimizer,
@@ -236,20 +238,27 @@ class TrainStep(nn.Cell):
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write weights, optimizer state, claims, stage, position and seeds into one file.
 
-        The file is whole or not there. The hidden stream of an active ``nn.Dropout`` cannot be
-        saved; a warning in the log says so.
+        Where several ranks train together only rank 0 writes; the others return at once, so every
+        rank may call it or rank 0 alone. The file is whole or not there. The hidden stream of an
+        active ``nn.Dropout`` cannot be saved; a warning in the log says so.
 
         Args:
             path: File to write, an existing one is replaced in one move; missing folders are made.
 
         Raises:
-            CheckpointError: The file cannot be written.
+            CheckpointError: The file cannot be written, or a rank holds a part of the state only.
         """
+        if not saves_here():
+            return
         self._warn_of_dropout("a resumed run draws other dropout masks")
         save_run(path, self._watch.records, self._engine, self._position)
 
     def load(self, path: str | os.PathLike[str]) -> Position:
         """Go on from what ``save`` wrote; where it does not fit, nothing is changed.
+
+        Where several ranks train together each has to call it, all with the same file: it waits for
+        all, so that none reads before rank 0 has written, and what one refuses, all refuse. Norm
+        statistics, which each rank keeps for itself, and seeds are then those of rank 0 on all.
 
         Args:
             path: File that ``save`` wrote, from a step over the same network.
@@ -259,12 +268,13 @@ class TrainStep(nn.Cell):
 
         Raises:
             CheckpointError: The file is missing, damaged, or of another network; all differences
-                are listed.
+                are listed. Or another rank refuses it, or has another file.
         """
         position = load_run(
             path, self._watch.records, self._engine, lambda: self._enter(None, runs=False)
         )
         self.__dict__["_position"] = Position(*position)
+        self._ranks.forget()
         return self._position
 
     def _warn_of_shape(self, out: Any) -> None:
@@ -289,14 +299,17 @@ class TrainStep(nn.Cell):
         """Go to the stage that the network asks for; without inputs the reach is not looked for."""
         watch = self._watch
         watch.settle()
-        weights = self._trainable.of(watch.records, watch.routes(), inputs)
-        check_updates(self.updates)
-        release_latches([r.parameter for r in watch.records if r.can_train], weights)
         compiled = self._engine.compilations()
         known = len(self._engine.names())
-        around = (watch.stops(), watch.behaviour())
-        stage = self._engine.enter(weights, around, runs=runs)
+        with self._ranks.refusing_together(runs=runs):
+            weights = self._trainable.of(watch.records, watch.routes(), inputs)
+            check_updates(self.updates)
+            release_latches([r.parameter for r in watch.records if r.can_train], weights)
+            around = (watch.stops(), watch.behaviour())
+            stage = self._engine.enter(weights, around, runs=False)
         if runs:
+            self._ranks.agree(stage.names, stage.optimizer, stage.inner, self._position)
+            self._engine.run()
             note_moving(self.network, weights)
         if compiled and len(self._engine.names()) > known:
             self._warn_of_dropout("the graph of a new stage begins with the same masks again")

@@ -156,6 +156,7 @@ def test_under_a_launcher_the_order_is_device_mode_init_data_parallel(
             "set_auto_parallel_context",
             ("parallel_mode", ms.ParallelMode.DATA_PARALLEL),
             ("gradients_mean", True),
+            ("strategy_ckpt_config", {"only_trainable_params": False}),
         ),
     ]
 
