@@ -14,7 +14,7 @@ from mindspore import nn
 
 import msgrad as mg
 
-sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "scripts"))
+sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tasks"))
 from digits import DigitsNet, digits_dataset, load_digits
 
 EPOCHS = 12

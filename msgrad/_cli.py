@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import argparse
 import json
-import logging
-import math
 import os
 import sys
 import traceback
@@ -14,15 +12,15 @@ from contextlib import suppress
 from dataclasses import asdict
 from typing import NoReturn
 
-from msgrad._compare import CheckpointMovement, diff_checkpoints
+from msgrad._command_audit import audit
+from msgrad._command_diff import diff
+from msgrad._command_plan import plan
+from msgrad._command_train import train
 from msgrad._doctor import checks
-from msgrad._errors import MsgradError
-from msgrad._fold import fold_cells
-from msgrad._names import select_names
-from msgrad._snapshot import MovementRow
+from msgrad._errors import MsgradError, PlanError
+from msgrad._exit import BROKEN, FOUND, OK, UNUSABLE
 from msgrad._terminal import print_table
 
-OK, FOUND, UNUSABLE, BROKEN = range(4)
 _CODES = """
 exit codes:
   0  all is well
@@ -30,7 +28,6 @@ exit codes:
   2  the command line or a file cannot be used
   3  an error inside msgrad or MindSpore; --debug shows where
 """
-_MOST_LINES = 60
 
 
 class _Parser(argparse.ArgumentParser):
@@ -67,7 +64,13 @@ def main(arguments: Sequence[str] | None = None) -> int:
 def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    print(f"msgrad: {kind}{' '.join(str(error).split())}", file=sys.stderr)
+    if isinstance(error, PlanError):
+        # a line for each problem
+        lines = [" ".join(str(problem).split()) for problem in error.problems]
+    else:
+        lines = [kind + " ".join(str(error).split())]
+    for line in lines:
+        print(f"msgrad: {line}", file=sys.stderr)
     return code
 
 
@@ -78,20 +81,10 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"msgrad {msgrad.__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    diff = _add(
-        commands,
-        "diff",
-        _diff,
-        "compare the weights in two checkpoint files, bit by bit",
-        "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
-        "a held weight moved, or is missing or of another shape in one of the files",
-    )
-    diff.add_argument("a", metavar="A", help="a .ckpt or .safetensors file")
-    diff.add_argument("b", metavar="B", help="another one")
-    held = "patterns of weights that may not have moved"
-    diff.add_argument(
-        "--held", metavar="PATTERN", nargs="+", action="extend", default=[], help=held
-    )
+    _add_plan(commands)
+    _add_train(commands)
+    _add_audit(commands)
+    _add_diff(commands)
     _add(
         commands,
         "doctor",
@@ -101,6 +94,72 @@ def _parser() -> argparse.ArgumentParser:
         "something is not as it has to be; its line says what to do",
     )
     return parser
+
+
+def _add_plan(commands: argparse._SubParsersAction) -> None:
+    plans = _add(
+        commands,
+        "plan",
+        plan,
+        "say what a config would do to every weight, without training",
+        "msgrad plan configs/digits_freeze_conv1.yaml --set optimizer.weight_decay=0.1",
+        "never",
+    )
+    _add_config(plans)
+    reach = "compile the gradient graph, to find what no gradient reaches; else nothing is compiled"
+    plans.add_argument("--reach", action="store_true", help=reach)
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    trains = _add(
+        commands,
+        "train",
+        train,
+        "train as a config says, and show what moved",
+        "msgrad train configs/digits_freeze_conv1.yaml --set epoch_size=3",
+        "a weight that is held moved, or the audit before the training found problems",
+    )
+    _add_config(trains)
+    resume = "go on with a run that was stopped: its ckpt_save_dir"
+    trains.add_argument("--resume", metavar="PATH", help=resume)
+
+
+def _add_audit(commands: argparse._SubParsersAction) -> None:
+    audits = _add(
+        commands,
+        "audit",
+        audit,
+        "run a few real steps of a config, and say what happened to every weight and why",
+        "msgrad audit configs/digits_freeze_conv1.yaml --html audit.html",
+        "the audit found problems",
+    )
+    _add_config(audits)
+    audits.add_argument("--html", metavar="PATH", help="also write a page with a picture")
+
+
+def _add_diff(commands: argparse._SubParsersAction) -> None:
+    diffs = _add(
+        commands,
+        "diff",
+        diff,
+        "compare the weights in two checkpoint files, bit by bit",
+        "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
+        "a held weight moved, or is missing or of another shape in one of the files",
+    )
+    diffs.add_argument("a", metavar="A", help="a .ckpt or .safetensors file")
+    diffs.add_argument("b", metavar="B", help="another one")
+    held = "patterns of weights that may not have moved"
+    diffs.add_argument(
+        "--held", metavar="PATTERN", nargs="+", action="extend", default=[], help=held
+    )
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("config", metavar="CONFIG", help="a YAML file, see configs/")
+    changes = "change keys of the config, as optimizer.learning_rate=0.01 or plan.0.freeze=conv1"
+    command.add_argument(
+        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=changes
+    )
 
 
 def _add(
@@ -125,66 +184,6 @@ def _add(
     )
     parser.set_defaults(run=run)
     return parser
-
-
-# --- diff
-
-
-def _diff(given: argparse.Namespace) -> int:
-    previous = logging.root.manager.disable
-    # what MindSpore logs of a damaged file is said again by the error
-    logging.disable(logging.CRITICAL)
-    try:
-        movement = diff_checkpoints(given.a, given.b)
-    finally:
-        logging.disable(previous)
-    names = [*(row.name for row in movement.rows), *_missing(movement)]
-    held = set(select_names(names, *given.held)) if given.held else set()
-    broken = [name for name in movement.changed if name in held]
-    if given.json:
-        content = json.loads(movement.to_json())
-        print(json.dumps({**content, "held": sorted(held), "held_moved": broken}, indent=2))
-    else:
-        _print_movement(movement, held, broken)
-    return FOUND if broken else OK
-
-
-def _missing(movement: CheckpointMovement) -> list[str]:
-    return [name for name in movement.changed if name not in set(movement.moved)]
-
-
-def _print_movement(movement: CheckpointMovement, held: set[str], broken: Sequence[str]) -> None:
-    rows = {row.name: row for row in movement.rows}
-    # a weight that moved has a line of its own
-    kinds = {n: (n if r.bits_changed else "", n in held) for n, r in rows.items()}
-    lines = [_line(p, [rows[n] for n in names], held) for p, names in fold_cells(kinds).items()]
-    # a sort keeps the order of the network among equals
-    lines.sort(key=lambda line: line[1] != "MOVED")
-    print_table(("weight", "held", "n", "max change", "l2", "bits changed"), lines[:_MOST_LINES])
-    if len(lines) > _MOST_LINES:
-        print(f"… and {len(lines) - _MOST_LINES} more lines; --json has them all")
-    for where, names in (
-        ("only in A", movement.only_in_first),
-        ("only in B", movement.only_in_second),
-        ("of another shape or type (A / B)", movement.unlike),
-    ):
-        for name in names:
-            print(f"{where}: {name}")
-    print(f"{len(movement.moved)} of {len(rows)} weights moved", end="")
-    print(f"; {len(movement.state)} values of optimizer state not compared" * bool(movement.state))
-    if held:
-        print(f"held: {len(broken)} of {len(held)} moved" + ": " * bool(broken) + ", ".join(broken))
-
-
-def _line(pattern: str, rows: Sequence[MovementRow], held: set[str]) -> tuple[str, ...]:
-    row = rows[0]
-    if not row.bits_changed:
-        # whole cells of equal weights share a line
-        state = "yes" if row.name in held else ""
-        return pattern, state, str(len(rows)), "0", "0", "bits equal"
-    state = "MOVED" if row.name in held else ""
-    count = f"{row.bits_changed} of {math.prod(row.shape)}"
-    return row.name, state, "1", f"{row.max_change:.4g}", f"{row.l2:.4g}", count
 
 
 # --- doctor

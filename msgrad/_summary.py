@@ -88,7 +88,7 @@ class Summary:
 
     def __repr__(self) -> str:
         head = (
-            f"trainable {_short(self.trainable)} of {_short(self.total)} "
+            f"trainable {short_number(self.trainable)} of {short_number(self.total)} "
             f"({_percent(self.trainable, self.total)})"
         )
         return "\n".join([head, *_aligned([_texts(row) for row in self.rows])])
@@ -173,11 +173,11 @@ def _row(cell: str, inside: list[Parameter], moves: Callable[[Parameter], bool])
 def _texts(row: CellSummary) -> tuple[str, ...]:
     return (
         row.cell or "(itself)",
-        _short(row.trainable),
-        _short(row.total),
+        short_number(row.trainable),
+        short_number(row.total),
         _percent(row.trainable, row.total),
-        _short(row.trainable_bytes, "B"),
-        _short(row.total_bytes, "B"),
+        short_number(row.trainable_bytes, "B"),
+        short_number(row.total_bytes, "B"),
     )
 
 
@@ -190,7 +190,7 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
     ]
 
 
-def _short(number: int, unit: str = "") -> str:
+def short_number(number: int, unit: str = "") -> str:
     """Return a number with one decimal and the prefix k, M, G or T, of steps of a thousand."""
     if number < 1000:
         return f"{number} {unit}".rstrip()

@@ -41,8 +41,9 @@ class Trainable:
         return self._unreached == "allow" or routes in self._reaches
 
     def learn(self, routes: Hashable, found: Reach) -> None:
-        """Take a reach that somebody else found, where it is not known."""
-        self._reaches.setdefault(routes, found)
+        """Take a reach that somebody else found, where it is asked for and not known."""
+        if not self.knows(routes):
+            self._reaches[routes] = found
 
     def of(
         self, records: Sequence[Record], routes: Hashable, inputs: Sequence[object] | None

@@ -1,26 +1,23 @@
-"""What a run leaves behind: the table of conv1, the picture, the figures, the resolved config."""
+"""What a run shows: the kernels of a layer before and after, and how far each weight moved."""
 
 from __future__ import annotations
 
-import json
-from collections.abc import Sequence
-from dataclasses import asdict
 from pathlib import Path
-from typing import Any
 
 import numpy as np
-import yaml
 from matplotlib.figure import Figure
 from rich import box
 from rich.table import Table
 
 from msgrad import Movement
+from msgrad._figures import Figures
 
 MOVED, HELD = "#4477aa", "#cc3311"
+_MOST_BARS = 60
 
 
 def weights_table(before: np.ndarray, after: np.ndarray) -> Table:
-    """Show the kernels of a convolution before and after, side by side."""
+    """Show the kernels of a convolution before and after, side by side; of its first channel."""
     table = Table("filter", "before", "after", box=box.SIMPLE, show_lines=True)
     for index, (old, new) in enumerate(zip(before, after, strict=True)):
         table.add_row(str(index), _kernel(old[0]), _kernel(new[0]))
@@ -31,44 +28,31 @@ def _kernel(values: np.ndarray) -> str:
     return "\n".join(" ".join(f"{value:7.4f}" for value in row) for row in values)
 
 
-def verdict(movement: Movement) -> str:
-    """Say in one line whether some weights kept their bits."""
-    names = ", ".join(row.name for row in movement.rows)
-    count = sum(int(np.prod(row.shape)) for row in movement.rows)
-    if movement.equal:
-        return f"{names}: bits equal, all {count} values as before the run"
-    largest = max(row.max_change for row in movement.rows)
-    changed = sum(row.bits_changed for row in movement.rows)
-    return f"{names}: moved, max change {largest:.4g}, {changed} of {count} values"
+def verdict(movement: Movement, name: str) -> str:
+    """Say in one line whether a weight kept its bits."""
+    row = next(row for row in movement.rows if row.name == name)
+    count = int(np.prod(row.shape))
+    if not row.bits_changed:
+        return f"{name}: bits equal, all {count} values as before the run"
+    return f"{name}: moved, max change {row.max_change:.4g}, {row.bits_changed} of {count} values"
 
 
-def save_run(
-    folder: Path, config: Any, movement: Movement, held: Sequence[str], figures: dict[str, Any]
-) -> None:
-    """Write config.yaml, figures.json and layers.png into the folder of a run."""
-    folder.mkdir(parents=True, exist_ok=True)
-    resolved = yaml.safe_dump(asdict(config), sort_keys=False)
-    (folder / "config.yaml").write_text(resolved, encoding="utf-8")
-    rows = json.loads(movement.to_json())["rows"]
-    layers = [{**row, "held": row["name"] in held} for row in rows]
-    text = json.dumps({**figures, "layers": layers}, indent=2)
-    (folder / "figures.json").write_text(text + "\n", encoding="utf-8")
-    _draw(folder / "layers.png", movement, held, f"{config.name}: how far each weight moved")
-
-
-def _draw(path: Path, movement: Movement, held: Sequence[str], title: str) -> None:
-    names = [row.name for row in movement.rows]
-    changes = [row.max_change for row in movement.rows]
+def draw(path: Path, figures: Figures, name: str) -> None:
+    """Draw how far each weight moved, held ones in red, as a picture."""
+    rows, held = figures.movement.rows[:_MOST_BARS], set(figures.held)
+    names = [row.name for row in rows]
+    changes = [row.max_change for row in rows]
     figure = Figure(figsize=(8, 1.2 + 0.45 * len(names)), layout="constrained")
     axes = figure.subplots()
     bars = axes.barh(names, changes, color=[HELD if name in held else MOVED for name in names])
-    labels = [_label(row.max_change, row.bits_changed, row.name in held) for row in movement.rows]
-    for text, name in zip(axes.bar_label(bars, labels, padding=4), names, strict=True):
-        text.set_color(HELD if name in held else "black")
+    labels = [_label(row.max_change, row.bits_changed, row.name in held) for row in rows]
+    for text, weight in zip(axes.bar_label(bars, labels, padding=4), names, strict=True):
+        text.set_color(HELD if weight in held else "black")
     axes.invert_yaxis()
     axes.margins(x=0.2)
     axes.set_xlim(left=0)
-    axes.set(title=title, xlabel="largest change of an element, from first to last step")
+    title, label = f"{name}: how far each weight moved", "largest change of an element"
+    axes.set(title=title, xlabel=f"{label}, from first to last step")
     figure.savefig(path, dpi=120)
 
 

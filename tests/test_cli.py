@@ -15,11 +15,11 @@ import pytest
 from mindspore import Tensor
 
 import msgrad as mg
-from msgrad import _cli
+from msgrad import _cli, _command_diff
 from msgrad._terminal import print_table
 
 ROOT = Path(__file__).resolve().parent.parent
-COMMANDS = ["diff", "doctor"]
+COMMANDS = ["plan", "train", "audit", "diff", "doctor"]
 
 
 def save(path: str, **values: np.ndarray) -> str:
@@ -171,7 +171,7 @@ def test_an_error_inside_is_one_line_too_and_exit_code_3(capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(_cli, "diff_checkpoints", broken)
+    monkeypatch.setattr(_command_diff, "diff_checkpoints", broken)
     assert run(capsys, "diff", "a", "b") == (
         3,
         "",

@@ -83,7 +83,7 @@ RUNS = [
 
 @pytest.mark.parametrize(("when", "mode"), RUNS)
 def test_each_printed_vector_is_that_of_a_numpy_loop(when: str, mode: str):
-    done = run_example("--set", f"when={when}", f"mode={mode}")
+    done = run_example("--set", f"updates.when={when}", f"mode={mode}")
     assert done.returncode == 0, done.stderr
     printed = blocks(done.stdout)
     assert [len(v) for v in printed[0][0].values()] == [4, 9, 4]
@@ -104,13 +104,13 @@ def test_each_printed_vector_is_that_of_a_numpy_loop(when: str, mode: str):
 
 
 def test_a_function_that_does_not_exist_is_answered_by_the_nearest():
-    done = run_example("--set", "updates.fc1=grown")
+    done = run_example("--set", "updates.rules.fc1=../tasks/mlp.py:grown")
     assert done.returncode == 1
-    assert "function 'grown' is unknown; did you mean 'grow'?" in done.stderr
+    assert "'../tasks/mlp.py:grown'" in done.stderr
+    assert "did you mean 'grow'?" in done.stderr
 
 
 def test_a_misspelt_key_is_answered_by_the_nearest():
-    done = run_example("--set", "wen=after_step")
+    done = run_example("--set", "updates.wen=after_step")
     assert done.returncode == 1
-    assert "key 'wen'" in done.stderr
-    assert "did you mean 'when'?" in done.stderr
+    assert "key 'wen' of updates is unknown; did you mean 'when'?" in done.stderr

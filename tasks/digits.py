@@ -1,12 +1,17 @@
-"""Handwritten digits and the network that reads them."""
+"""Handwritten digits, the network that reads them, and the task of a config that trains it."""
 
 from __future__ import annotations
 
 from pathlib import Path
+from typing import TYPE_CHECKING, Any
 
+import mindspore as ms
 import mindspore.dataset as ds
 import numpy as np
 from mindspore import Tensor, nn, ops
+
+if TYPE_CHECKING:
+    from msgrad._config import Config
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "digits.npz"
 HELD_OUT = 360
@@ -59,8 +64,38 @@ def load_digits() -> tuple[tuple[np.ndarray, np.ndarray], tuple[np.ndarray, np.n
 
 
 def digits_dataset(
-    images: np.ndarray, labels: np.ndarray, batch_size: int, *, shuffle: bool
+    images: np.ndarray, labels: np.ndarray, batch_size: int, *, shuffle: bool, **shard: Any
 ) -> ds.Dataset:
     """Return (image, label) batches; shuffled ones are all whole, so that one graph serves them."""
-    rows = ds.NumpySlicesDataset((images, labels), ["image", "label"], shuffle=shuffle)
+    rows = ds.NumpySlicesDataset((images, labels), ["image", "label"], shuffle=shuffle, **shard)
     return rows.batch(batch_size, drop_remainder=shuffle)
+
+
+# --- the task: what a config with `task: ../tasks/digits.py` trains
+
+TASK_ARGS = {"stop_by_hand": False}  # cut the gradient in `construct`, without msgrad
+
+
+def network(config: Config) -> DigitsNet:
+    """Return a network with its first weights."""
+    return DigitsNet(stop_by_hand=config.task_args["stop_by_hand"])
+
+
+def loss() -> nn.Cell:
+    """Return the loss of the scores and the labels."""
+    return nn.CrossEntropyLoss()
+
+
+def datasets(config: Config) -> tuple[ds.Dataset, ds.Dataset]:
+    """Return the batches to train on, and those held out."""
+    train, held_out = load_digits()
+    return (
+        digits_dataset(*train, config.batch_size, shuffle=True, **config.shard),
+        digits_dataset(*held_out, HELD_OUT, shuffle=False),
+    )
+
+
+def inputs(config: Config) -> tuple[Tensor, Tensor]:
+    """Return one batch without a file."""
+    rows = config.batch_size
+    return ops.zeros((rows, 1, 8, 8)), ops.zeros(rows, ms.int32)

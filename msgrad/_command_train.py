@@ -1,0 +1,87 @@
+"""`msgrad train`: a run of a config, and what moved in it."""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from collections.abc import Sequence
+
+from msgrad._config import load_config
+from msgrad._errors import AuditError
+from msgrad._exit import FOUND, OK
+from msgrad._figures import Epoch, Figures
+from msgrad._fold import fold_cells
+from msgrad._run import Run, build
+from msgrad._snapshot import MovementRow
+from msgrad._terminal import print_table
+from msgrad._training import train as train_run
+
+_MOST_LINES = 45
+
+
+def train(given: argparse.Namespace) -> int:
+    """Train, print each epoch and what moved; 1 where a held weight moved."""
+    run = build(load_config(given.config, given.set))
+    tell = run.rank == 0 and not given.json
+    if tell:
+        print(title(run), flush=True)
+    try:
+        figures = train_run(run, resume=given.resume, report=print_epoch if tell else _nothing)
+    except AuditError as error:
+        print(f"msgrad: {error}", file=sys.stderr)
+        return FOUND
+    if tell:
+        print_figures(run, figures)
+    elif run.rank == 0:
+        print(figures.to_json())
+    return FOUND if figures.broken else OK
+
+
+def title(run: Run) -> str:
+    """Say what is about to run."""
+    config = run.config
+    stages = "" if run.schedule is None else f", {len(run.schedule.stages)} stages"
+    return f"{config.name} on {run.device}, {config.mode} mode, {config.epoch_size} epochs{stages}"
+
+
+def _nothing(_: Epoch) -> None:
+    """Print nothing."""
+
+
+def print_epoch(epoch: Epoch) -> None:
+    """Print one line."""
+    width = len(str(epoch.epochs))
+    parts = [f"epoch {epoch.epoch:{width}}/{epoch.epochs}"]
+    if epoch.stage is not None:
+        parts.append(f"stage {epoch.stage}")
+    parts += [f"{name} {value:.4f}" for name, value in epoch.named_losses.items()]
+    parts += [f"{name} {value:.3f}" for name, value in epoch.figures.items()]
+    print("  ".join([*parts, f"{epoch.seconds:.1f} s"]), flush=True)
+
+
+def print_figures(run: Run, figures: Figures) -> None:
+    """Print what moved and what was held, and where the run lies."""
+    rows = {row.name: row for row in figures.movement.rows}
+    kinds = {name: _state(row, figures) for name, row in rows.items()}
+    lines = [
+        (pattern, str(len(names)), kinds[names[0]], _most([rows[name] for name in names]))
+        for pattern, names in fold_cells(kinds).items()
+    ]
+    print_table(("weights", "n", "", "largest change"), lines[:_MOST_LINES])
+    if len(lines) > _MOST_LINES:
+        print(f"… and {len(lines) - _MOST_LINES} more lines; figures.json has them all")
+    held = len(figures.held) - len(figures.broken)
+    if figures.held:
+        print(f"held: {held} of {len(figures.held)} kept their bits", end="")
+        print(f"; moved: {', '.join(figures.broken)}" if figures.broken else "")
+    print(f"wrote {run.config.save_dir}/: config.yaml, figures.json, weights.ckpt, last/")
+
+
+def _state(row: MovementRow, figures: Figures) -> str:
+    if row.name in figures.held:
+        return "held, MOVED" if row.bits_changed else "held, bits equal"
+    return "moved" if row.bits_changed else "bits equal"
+
+
+def _most(rows: Sequence[MovementRow]) -> str:
+    return f"{max(row.max_change for row in rows):.4g}"
