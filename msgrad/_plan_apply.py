@@ -5,7 +5,6 @@ from __future__ import annotations
 from collections.abc import Callable
 from contextlib import ExitStack
 from types import TracebackType
-from typing import Any
 
 from mindspore import nn
 
@@ -20,6 +19,8 @@ from msgrad._wrap import take_off, wrap_cells
 from msgrad._wrapper import CellWrapper
 
 _MARK = "_msgrad_plan"
+# The field whose last rule a wrapper is there for.
+_DECIDES = {"stop": "stop at", "scale": "scale by", "reverse": "reverse by"}
 
 
 class Applied:
@@ -29,7 +30,7 @@ class Applied:
 
     Attributes:
         frozen: The names of the parameters that were frozen, in network order.
-        wrapped: The paths of the cells that got a wrapper; those of stops first.
+        wrapped: The paths of the cells that got wrappers, in network order.
 
     Examples:
         >>> from mindspore import nn
@@ -81,7 +82,7 @@ class PlanClaim(Claim):
 def apply_rules(plan: object, fates: Fates) -> Applied:
     """Put the rules in force; what this plan did already stays as it is."""
     with ExitStack() as undo:
-        wrapped = [path for kind in CELL_KINDS for path in _wrap(plan, fates, kind, undo)]
+        wrapped = _wrap(plan, fates, undo)
         claims = _claims_of(plan, fates)
         frozen = []
         if claims:
@@ -117,33 +118,34 @@ def _claims_of(plan: object, fates: Fates) -> list[tuple[PlanClaim, list[Record]
     ]
 
 
-def _wrap(plan: object, fates: Fates, kind: str, undo: ExitStack) -> list[str]:
-    """Wrap the cells that rules of one kind take, all at once."""
-    say = "stop at" if kind == "stop" else f"{kind} by"
-    deciding = fates.last.get(say) or fates.last.get(f"{kind} at") or {}
-    wanted: dict[nn.Cell, int] = {}
-    for thing, rule in deciding.items():
-        *layers, core = layers_of(fates.cells.things[thing])
-        if not any(layer.__dict__.get(_MARK) == (plan, rule) for layer in layers):
-            wanted[core] = thing
+def _wrap(plan: object, fates: Fates, undo: ExitStack) -> list[str]:
+    """Wrap the cells that the rules take, all at once; what stops stands innermost."""
+    wanted: dict[nn.Cell, list[tuple[str, int, int]]] = {}
+    for kind in CELL_KINDS:
+        for thing, rule in fates.last.get(_DECIDES[kind], {}).items():
+            *layers, core = layers_of(fates.cells.things[thing])
+            if not any(layer.__dict__.get(_MARK) == (plan, rule) for layer in layers):
+                wanted.setdefault(core, []).append((kind, thing, rule))
     if not wanted:
         return []
-    made: list[CellWrapper] = []
+    made: set[nn.Cell] = set()
 
     def wrapper(cell: nn.Cell) -> CellWrapper:
-        thing = wanted[layers_of(cell)[-1]]
-        made.append(_wrapper(fates, kind, thing, cell))
-        made[-1].__dict__[_MARK] = (plan, deciding[thing])
-        return made[-1]
+        for kind, thing, rule in wanted[layers_of(cell)[-1]]:
+            cell = _wrapper(fates, kind, thing, cell)
+            cell.__dict__[_MARK] = (plan, rule)
+            made.add(cell)
+        assert isinstance(cell, CellWrapper)
+        return cell
 
     paths = wrap_cells(fates.net, wanted, wrapper)
-    undo.callback(lambda: take_off(fates.net, set(made)))
+    undo.callback(take_off, fates.net, made)
     return paths
 
 
 def _wrapper(fates: Fates, kind: str, thing: int, cell: nn.Cell) -> CellWrapper:
     if kind == "stop":
         return StopGradient(cell, fates.value("stop at", thing))
-    default: Any = {"scale": (ScaleGradient, "output"), "reverse": (ReverseGradient, "input")}
-    make, at = default[kind]
-    return make(cell, fates.value(f"{kind} by", thing, 1.0), fates.value(f"{kind} at", thing, at))
+    make, at = (ScaleGradient, "output") if kind == "scale" else (ReverseGradient, "input")
+    factor = fates.value(f"{kind} by", thing, 1.0)
+    return make(cell, factor, fates.value(f"{kind} at", thing, at))

@@ -4,21 +4,47 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator
 
+from mindspore import nn
+
 from msgrad._errors import ArgumentError
 from msgrad._function import Functions
+from msgrad._paths import layers_of
 from msgrad._plan_fates import Fates, Note, few
 from msgrad._plan_rule import PlanRule
 from msgrad._plan_times import Times
+from msgrad._wrap import check_wrappable
 
 
 def contradictions(fates: Fates, times: Times, functions: Functions) -> Iterator[Note]:
     """Find what cannot be meant; rules that take nothing are left to others."""
+    yield from _unwrappable(fates)
     for check in (_overruled, _cut_twice, _of_frozen, _bad_rows):
         for number, rule in enumerate(fates.rules):
             if fates.taken[number]:
                 yield from check(fates, times, number, rule)
     yield from _bad_functions(fates, functions)
     yield from _nothing_left(fates, times)
+
+
+def _unwrappable(fates: Fates) -> Iterator[Note]:
+    """Find cells that no wrapper can stand around; which rule it is, only where there is one."""
+    rules = [n for n, rule in enumerate(fates.rules) if rule.of_cells and fates.taken[n]]
+    taken = {number: fates.taken[number] for number in rules}
+    if not taken:
+        return
+    try:
+        check_wrappable(fates.net, _cores(fates, set().union(*taken.values())))
+    except ArgumentError:
+        for number, things in taken.items():
+            rule = fates.rules[number]
+            try:
+                check_wrappable(fates.net, _cores(fates, things))
+            except ArgumentError as error:
+                yield (*rule.path, rule.kind), f"{rule.name}, {rule.kind}: {error}"
+
+
+def _cores(fates: Fates, things: set[int]) -> set[nn.Cell]:
+    return {layers_of(fates.cells.things[thing])[-1] for thing in things}
 
 
 def _overruled(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterator[Note]:

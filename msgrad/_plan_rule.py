@@ -103,6 +103,8 @@ class PlanRule:
             return {f"update {self.when}": function}
         if self.kind == "hold":
             return {"hold rows": self.fields.get("rows")}
+        if self.kind == "reverse":
+            return {"reverse by": 1.0, **{f"reverse {n}": v for n, v in self.fields.items()}}
         prefix = f"{self.kind} " if self.of_cells else ""
         return {f"{prefix}{name}": value for name, value in self.fields.items()}
 

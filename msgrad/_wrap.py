@@ -16,6 +16,7 @@ from msgrad._select import CellPattern, select_cells
 from msgrad._wrapper import CellWrapper, own_parameters
 
 _changes = 0
+_HOLDERS = (dict, list, tuple, set, frozenset)
 
 
 class _Place(NamedTuple):
@@ -78,22 +79,37 @@ def wrap(
             f"wrapper {wrapper!r} cannot be called; give a CellWrapper subclass or a function "
             "from a cell to a CellWrapper"
         )
-    return wrap_cells(net, {_core(cell) for _, cell in select_cells(net, *patterns)}, wrapper)
+    chosen = {_core(cell) for _, cell in select_cells(net, *patterns)}
+    check_wrappable(net, chosen)
+    return wrap_cells(net, chosen, wrapper)
 
 
 def wrap_cells(
     net: nn.Cell, chosen: Container[nn.Cell], wrapper: Callable[[nn.Cell], CellWrapper]
 ) -> list[str]:
-    """Put a wrapper around each chosen cell, see `wrap`; here they may stand inside each other."""
-    paths = [(path, cell) for path, cell in cell_paths(net) if path and _core(cell) in chosen]
-    _check_construct(paths)
-    _check_lists(net, paths)
+    """Put a wrapper, or several, around each of the cells, which may stand inside each other."""
+    paths = _where(net, chosen)
     made = {cell: _made(wrapper, path, cell) for path, cell in reversed(paths)}
     for path, cell in paths:
         _name_own_parameters(made[cell], path)
     _install((place, made[place.cell]) for place in _places(net) if place.cell in made)
     _changed(net)
     return [path for path, _ in paths]
+
+
+def check_wrappable(net: nn.Cell, chosen: Container[nn.Cell]) -> None:
+    """Refuse cells around which a wrapper would have no effect, or not everywhere.
+
+    Raises:
+        ArgumentError: There is such a cell.
+    """
+    paths = _where(net, chosen)
+    _check_construct(paths)
+    _check_lists(net, paths)
+
+
+def _where(net: nn.Cell, chosen: Container[nn.Cell]) -> list[tuple[str, nn.Cell]]:
+    return [(path, cell) for path, cell in cell_paths(net) if path and _core(cell) in chosen]
 
 
 def unwrap(
@@ -238,7 +254,7 @@ def _without(cell: nn.Cell, gone: Container[nn.Cell]) -> nn.Cell:
 
 def _made(wrapper: Callable[[nn.Cell], CellWrapper], path: str, cell: nn.Cell) -> CellWrapper:
     result = wrapper(cell)
-    if not isinstance(result, CellWrapper) or result.cell is not cell:
+    if not isinstance(result, CellWrapper) or cell not in layers_of(result)[1:]:
         raise ArgumentTypeError(
             f"wrapper {wrapper!r} returned a {type(result).__name__} for cell {path!r}, not a "
             "CellWrapper around it; return StopGradient(cell), or a CellWrapper subclass of yours"
@@ -247,9 +263,10 @@ def _made(wrapper: Callable[[nn.Cell], CellWrapper], path: str, cell: nn.Cell) -
 
 
 def _name_own_parameters(wrapper: CellWrapper, path: str) -> None:
-    for name, parameter in own_parameters(wrapper):
-        if parameter.name == name:
-            parameter.name = f"{path}.{name}"
+    for layer in layers_of(wrapper)[:-1]:
+        for name, parameter in own_parameters(layer):
+            if parameter.name == name:
+                parameter.name = f"{path}.{name}"
 
 
 def _check_construct(paths: list[tuple[str, nn.Cell]]) -> None:
@@ -280,9 +297,11 @@ def _check_lists(net: nn.Cell, paths: list[tuple[str, nn.Cell]]) -> None:
 
 def _plain(holder: nn.Cell) -> Iterator[tuple[str, Any]]:
     for name, value in holder.__dict__.items():
-        mirror = name == "cell_list" and isinstance(holder, nn.SequentialCell)
-        if name != "_cells" and not mirror and not name.startswith("_msgrad"):
-            yield name, value
+        # first what leaves out nearly all of the dozens of attributes of every cell
+        if isinstance(value, nn.Cell) or (isinstance(value, _HOLDERS) and value):
+            mirror = name == "cell_list" and isinstance(holder, nn.SequentialCell)
+            if name != "_cells" and not mirror and not name.startswith("_msgrad"):
+                yield name, value
 
 
 def _cells_in(value: Any) -> Iterator[nn.Cell]:
@@ -290,6 +309,6 @@ def _cells_in(value: Any) -> Iterator[nn.Cell]:
         yield value
     elif isinstance(value, dict):
         yield from _cells_in(list(value.values()))
-    elif isinstance(value, (list, tuple, set, frozenset)):
+    elif isinstance(value, _HOLDERS):
         for item in value:
             yield from _cells_in(item)
