@@ -25,3 +25,16 @@ RUN_KEYS = (
     "task_args",
 )
 PLAN_KEYS = ("plan", "stages", "updates", "audit")
+# What other tools call these keys, or write elsewhere.
+MEANT = {
+    "learning_rate": "write it under 'optimizer'",
+    "lr": "write learning_rate under 'optimizer'",
+    "weight_decay": "write it under 'optimizer'",
+    "momentum": "write it under 'optimizer'",
+    "epochs": "write epoch_size for the run, and epochs in a stage, under 'stages'",
+    "device": "write device_target",
+    "data_path": "write data_dir",
+    "checkpoint": "write ckpt_path",
+    "distributed": "write distribute",
+    "when": "write it under 'updates', or in an update rule",
+}

@@ -63,7 +63,8 @@ def override(document: Document, changes: Sequence[str]) -> Document:
         try:
             places[_apply(values, change)] = where
         except PlanError as error:
-            problems += [Problem(where, None, p.message) for p in error.problems]
+            told = [p.message.replace("the file is", "the value is") for p in error.problems]
+            problems += [Problem(where, None, message) for message in told]
     if problems:
         raise PlanError(problems=problems)
     return ChangedDocument(values, document.file, document.lines, document.problems, places)
@@ -107,8 +108,7 @@ def _step(values: Any, key: str, path: KeyPath) -> Any:
     if not isinstance(values, list):
         raise PlanError(f"{owner} is {values!r}, no mapping; {key!r} cannot be set in it")
     if not key.isdecimal() or int(key) > len(values):
-        raise PlanError(
-            f"{owner} is a list of {len(values)}, and {key!r} is no place in it; give 0 to "
-            f"{len(values)}, the last to add one"
-        )
+        end = len(values)
+        free = f"0 to {end}, the last to add one" if end else "0 to add one"
+        raise PlanError(f"{owner} is a list of {end}, and {key!r} is no place in it; give {free}")
     return int(key)

@@ -8,7 +8,7 @@ from typing import Any
 
 from msgrad import rules as ready_rules
 from msgrad._document import KeyPath
-from msgrad._keys import PLAN_KEYS, RUN_KEYS
+from msgrad._keys import MEANT, PLAN_KEYS, RUN_KEYS
 from msgrad._names import nearest
 from msgrad._plan_rule import FIELDS, KINDS, PlanRule
 from msgrad._plan_stage import REST, STAGE_KINDS, PlanStage
@@ -73,7 +73,7 @@ def read_audit(checker: Checker, values: Mapping[str, Any]) -> AuditSettings | N
 def check_top(checker: Checker, values: Mapping[str, Any]) -> None:
     """Note the keys at the top that are neither a plan's nor a run's."""
     elsewhere = {kind: f"write it under 'plan', as - {kind}: …" for kind in FIELDS}
-    elsewhere |= {key: _owner_of(key) for key in ("train", "epochs", "cumulative")}
+    elsewhere |= {key: _owner_of(key) for key in ("train", "cumulative")} | MEANT
     top: dict[str, Kind] = {key: Kind(lambda value: value) for key in (*PLAN_KEYS, *RUN_KEYS)}
     unknown = {key: value for key, value in values.items() if key not in top}
     checker.mapping((), unknown, top, "the file", elsewhere)
@@ -92,18 +92,18 @@ def _list_of(checker: Checker, values: Mapping[str, Any], key: str, example: str
 
 def _rule(checker: Checker, path: KeyPath, value: Any, name: str) -> PlanRule | None:
     if not isinstance(value, Mapping):
-        checker.note(path, f"{name} {value!r} is no mapping; write it as freeze: conv1")
+        example = "freeze: conv1" if name.startswith("rule") else "update: fc1, with fn: clip"
+        checker.note(path, f"{name} {value!r} is no mapping; write it as {example}")
         return None
     kinds = [kind for kind in FIELDS if kind in value]
     if len(kinds) != 1:
         _note_kind(checker, path, value, name, kinds)
         return None
     (kind,) = kinds
-    owner = f"{name}, {kind}"
     before = len(checker.problems)
-    found = checker.mapping(path, value, KINDS[kind], owner, _elsewhere(kind))
+    found = checker.mapping(path, value, KINDS[kind], name, _elsewhere(kind))
     if len(checker.problems) == before:
-        _check_fields(checker, path, kind, found, owner)
+        _check_fields(checker, path, kind, found, name)
     patterns = found.pop(kind, ())
     if not patterns:
         return None
@@ -137,8 +137,12 @@ def _elsewhere(kind: str) -> dict[str, str]:
         for key in fields:
             if key not in FIELDS[kind]:
                 owners = [name for name, own in FIELDS.items() if key in own]
-                found[key] = f"it is a field of {' and '.join(owners)}"
+                found[key] = f"it is a field of {_all_of(owners)}"
     return found
+
+
+def _all_of(names: list[str]) -> str:
+    return " and ".join(filter(None, [", ".join(names[:-1]), names[-1]]))
 
 
 def _owner_of(key: str) -> str:
@@ -241,7 +245,7 @@ def _check_stage(checker: Checker, path: KeyPath, found: Mapping[str, Any], owne
             (*path, "freeze"), f"{owner} freezes {REST!r}, which can only be trained; name it"
         )
     if found.get("cumulative") and ("freeze" in found or path[-1] == 0):
-        why = "freezes: only train adds up" if "freeze" in found else "is the first"
+        why = "freezes: only train adds up" if "freeze" in found else "no stage stands before it"
         checker.note((*path, "cumulative"), f"{owner} is cumulative and {why}; drop cumulative")
 
 

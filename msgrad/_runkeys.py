@@ -161,7 +161,7 @@ def _optimizer(checker: Checker, path: KeyPath, values: Mapping[str, Any]) -> Op
     kinds = {**dict.fromkeys(takes, _ANY), "name": TEXT, "learning_rate": Kind(_rate)}
     kinds["weight_decay"] = number()
     owner = f"optimizer {name}"
-    found = checker.mapping(path, values, kinds, owner)
+    found = checker.mapping(path, values, kinds, owner, {"lr": "write learning_rate"})
     needs = [key for key, needed in takes.items() if needed and key != "learning_rate"]
     _check_needed(checker, path, values, needs, owner)
     rate = found.pop("learning_rate", first.learning_rate)
