@@ -135,9 +135,9 @@ def _called(label: str, function: Callable[..., Any], arguments: Any) -> Any:
     try:
         inspect.signature(function).bind(*given, **named_ones)
     except TypeError as error:
+        takes = ", ".join(inspect.signature(function).parameters)
         raise ArgumentError(
-            f"fn {label!r} does not take args {arguments!r}: {error}; it is "
-            f"{getattr(function, '__name__', label)}{inspect.signature(function)}"
+            f"fn {label!r} does not take args {arguments!r}: {error}; it takes ({takes})"
         ) from None
     try:
         return function(*given, **named_ones)

@@ -148,7 +148,7 @@ class Plan:
         """
         values = checker.document.values
         if not isinstance(values, Mapping):
-            checker.note((), f"plan {values!r} is no mapping; write plan: and a list of rules")
+            checker.note((0,), f"the file holds {values!r}; write plan: and the list under it")
             return cls()
         check_top(checker, values)
         rules = read_rules(checker, values)

@@ -9,7 +9,7 @@ from mindspore import nn
 from msgrad._errors import ArgumentError
 from msgrad._function import Functions
 from msgrad._paths import layers_of
-from msgrad._plan_fates import Fates, Note, few
+from msgrad._plan_fates import Fates, Note, few, title
 from msgrad._plan_rule import PlanRule
 from msgrad._plan_times import Times
 from msgrad._wrap import check_wrappable
@@ -40,7 +40,7 @@ def _unwrappable(fates: Fates) -> Iterator[Note]:
             try:
                 check_wrappable(fates.net, _cores(fates, things))
             except ArgumentError as error:
-                yield (*rule.path, rule.kind), f"{rule.name}, {rule.kind}: {error}"
+                yield (*rule.path, rule.kind), f"{rule.name}: {error}"
 
 
 def _cores(fates: Fates, things: set[int]) -> set[nn.Cell]:
@@ -59,7 +59,7 @@ def _overruled(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
     names = " and ".join(fates.rules[other].name for other in sorted(later))
     yield (
         (*rule.path, rule.kind),
-        f"{rule.name}, {rule.kind} {few(rule.patterns)} decides nothing: {names} behind it "
+        f"{title(rule)} decides nothing: {names} behind it "
         "overrides all of it; drop one, or put it behind",
     )
 
@@ -84,8 +84,7 @@ def _cut_twice(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
         )
         yield (
             (*rule.path, rule.kind),
-            f"{rule.name}, {rule.kind} {few(rule.patterns)} multiplies a gradient that {names} "
-            "stops; drop one of them",
+            f"{title(rule)} multiplies a gradient that {names} stops; drop one of them",
         )
 
 
@@ -111,11 +110,11 @@ def _stopped(fates: Fates) -> Callable[[str, str], int | None]:
 
 def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterator[Note]:
     """Find a rule for weights that never move."""
-    path, what = (*rule.path, rule.kind), f"{rule.name}, {rule.kind} {few(rule.patterns)}"
+    path, what = (*rule.path, rule.kind), title(rule)
     taken = fates.taken[number]
     if rule.kind in ("group", "hold") and not taken & set().union(*times.trained):
         keepers = _keepers(fates, times, taken)
-        yield path, f"{what} takes only weights that {keepers} keeps throughout; drop one of them"
+        yield path, f"{what} takes only weights that {keepers} throughout; drop one of them"
     if rule.kind != "update" or rule.fields.get("force"):
         return
     own = {thing for thing in taken if fates.last[f"update {rule.when}"].get(thing) == number}
@@ -124,7 +123,7 @@ def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
         keepers = _keepers(fates, times, held)
         yield (
             path,
-            f"{what} changes weights that {keepers} keeps; drop one of them, or add force: true",
+            f"{what} changes weights that {keepers}; drop one of them, or add force: true",
         )
         return
     for stage, trained in zip(times.stages, times.trained, strict=False):
@@ -132,7 +131,7 @@ def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
             yield (
                 path,
                 f"{what} changes {few(fates.names(own - trained), str)}, which {stage.name} keeps; "
-                "train it there too, or add force: true",
+                "train them there too, or add force: true",
             )
             return
 
@@ -141,7 +140,8 @@ def _keepers(fates: Fates, times: Times, things: set[int]) -> str:
     last = fates.last.get("frozen", {})
     rules = sorted({last[thing] for thing in things & fates.frozen})
     names = [fates.rules[number].name for number in rules]
-    return " and ".join(names + (["every stage"] if things - fates.frozen else []))
+    names += ["every stage"] if things - fates.frozen else []
+    return f"{' and '.join(names)} {'keeps' if len(names) == 1 else 'keep'}"
 
 
 def _bad_rows(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterator[Note]:
@@ -156,8 +156,8 @@ def _bad_rows(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterat
         if wrong:
             yield (
                 (*rule.path, "rows"),
-                f"{rule.name}, hold rows {list(rows)}: {parameter.name!r} has {count} rows and no "
-                f"row {wrong[0]}; "
+                f"rows {list(rows)} of {rule.name}: {parameter.name!r} has {count} rows and no row "
+                f"{wrong[0]}; "
                 + (f"give 0 to {count - 1}" if count else "hold it whole, without rows"),
             )
             return
@@ -170,7 +170,7 @@ def _bad_functions(fates: Fates, functions: Functions) -> Iterator[Note]:
             try:
                 functions.of(rule.fields["fn"], rule.fields.get("args"))
             except ArgumentError as error:
-                yield (*rule.path, "fn"), f"{rule.name}, update: {error}"
+                yield (*rule.path, "fn"), f"{rule.name}: {error}"
 
 
 def _nothing_left(fates: Fates, times: Times) -> Iterator[Note]:
@@ -194,6 +194,5 @@ def _nothing_left(fates: Fates, times: Times) -> Iterator[Note]:
         rule = fates.rules[max(fates.last["hold rows"].values())]
         yield (
             (*rule.path, rule.kind),
-            f"{rule.name}, hold {few(rule.patterns)}: all that trains is held, and nothing moves; "
-            "hold less",
+            f"{title(rule)} holds the last of what trains, and nothing moves; hold less",
         )

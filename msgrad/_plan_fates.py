@@ -85,22 +85,21 @@ class Fates:
     def _weights_of(self, rule: PlanRule) -> set[int]:
         path = (*rule.path, rule.kind)
         before = len(self.problems)
-        found = self.choose(path, f"{rule.name}, {rule.kind}", rule.patterns)
+        found = self.choose(path, rule.name, rule.patterns)
         taken = found & self.design
         if not taken and len(self.problems) == before:
             self.problems.append((path, _no_weight(rule, self.names(found))))
         # a freeze rule with a misspelt name would be the reason
         if rule.kind == "unfreeze" and not self.problems and not taken & self.frozen:
             message = (
-                f"{rule.name}, unfreeze {few(rule.patterns)} takes nothing away: no freeze rule "
-                "before it keeps any of these; put it behind one, or drop it"
+                f"{title(rule)} takes nothing away: no freeze rule before it keeps any of these; "
+                "put it behind one, or drop it"
             )
             self.problems.append((path, message))
         return taken
 
     def _cells_of(self, rule: PlanRule) -> set[int]:
-        path, owner = (*rule.path, rule.kind), f"{rule.name}, {rule.kind}"
-        chosen = self._chosen(self.cells, path, owner, rule.patterns)
+        chosen = self._chosen(self.cells, (*rule.path, rule.kind), rule.name, rule.patterns)
         return self.cells.outermost(chosen)
 
     def _chosen(
@@ -202,6 +201,11 @@ def words(field: str, value: Any) -> str:
     return f"{field} {value}"
 
 
+def title(rule: PlanRule) -> str:
+    """Name a rule in a message, with its kind and its patterns."""
+    return f"{rule.name} ({rule.kind} {few(rule.patterns)})"
+
+
 def few(patterns: Sequence[Any], write: Callable[[Any], str] = show) -> str:
     """Write the first patterns or names, and how many more there are."""
     more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
@@ -210,6 +214,6 @@ def few(patterns: Sequence[Any], write: Callable[[Any], str] = show) -> str:
 
 def _no_weight(rule: PlanRule, names: list[str]) -> str:
     return (
-        f"{rule.name}, {rule.kind} {few(rule.patterns)} takes {few(names, str) or 'nothing'}, "
-        "which the model made untrainable; name a weight"
+        f"{title(rule)} takes {few(names, str) or 'nothing'}, which the model made untrainable; "
+        "name a weight"
     )

@@ -188,7 +188,7 @@ def _updates(checker: Checker, given: Any) -> list[PlanRule | None]:
             for number, value in enumerate(given)
         ]
     more: dict[str, Any] = {}
-    if isinstance(given, Mapping) and "rules" in given:
+    if isinstance(given, Mapping) and isinstance(given.get("rules"), Mapping):
         kinds = {"when": FIELDS["update"]["when"], "force": FIELDS["update"]["force"]}
         more = checker.mapping(path, given, {**kinds, "rules": MAPPING}, "updates")
         path, given = ("updates", "rules"), more.pop("rules", {})

@@ -11,7 +11,7 @@ from mindspore import Parameter, nn
 from msgrad._matcher import NetPattern, show
 from msgrad._plan_fates import Fates, Note, few
 from msgrad._plan_rule import PlanRule, written
-from msgrad._plan_stage import PlanStage
+from msgrad._plan_stage import REST, PlanStage
 from msgrad._stage import Stage
 from msgrad._summary import inner_network
 
@@ -36,11 +36,11 @@ class Times:
         self.trained: list[set[int]] = []
         self.problems: list[Note] = []
         for stage in stages:
-            before = len(fates.problems)
+            before = len(fates.problems) + len(self.problems)
             named = self._named(stage)
             self.named.append(named)
             self.trained.append(self._trained(stage, named))
-            if len(fates.problems) == before:
+            if len(fates.problems) + len(self.problems) == before:
                 self._check(stage)
         if not stages:
             self.trained.append(fates.design - fates.frozen)
@@ -52,9 +52,12 @@ class Times:
             return fates.design - fates.frozen - before
         key = "train" if stage.train else "freeze"
         path = (*stage.path, key)
-        return (
-            fates.choose(path, f"{stage.name}, {key}", stage.train or stage.freeze) & fates.design
-        )
+        patterns = stage.train or stage.freeze
+        meant = [p for p in patterns if _means_rest(p) and p not in fates.parameters.names]
+        if meant:
+            self._note(path, f"{stage.name} names {meant[0]!r}, which is no weight; write {REST!r}")
+            return set()
+        return fates.choose(path, stage.name, patterns) & fates.design
 
     def _trained(self, stage: PlanStage, named: set[int]) -> set[int]:
         if stage.freeze:
@@ -71,33 +74,38 @@ class Times:
         elif not named:
             self._note(
                 path,
-                f"{stage.name}, {key} {what} takes no weight that the model made "
-                "trainable; name one",
+                f"{stage.name} ({key} {what}) takes no weight that the model made trainable; name "
+                "one",
             )
         elif not trained:
             self._note(path, f"{stage.name} freezes {what} and leaves nothing to train; name less")
         elif stage.freeze and named <= frozen:
             self._note(
                 path,
-                f"{stage.name} freezes {what}, which {self._keepers(named)} keeps "
-                "already; name more, or drop it",
+                f"{stage.name} freezes {what}, which {self._keepers(named)} already; name more, or "
+                "drop it",
             )
         elif stage.train and named & frozen:
             both = named & frozen
             self._note(
                 path,
                 f"{stage.name} trains {few(self.fates.names(both), str)}, which "
-                f"{self._keepers(both)} keeps; unfreeze it behind that rule, or name it in no "
-                "stage",
+                f"{self._keepers(both)}; unfreeze them behind that, or name them in no stage",
             )
 
     def _keepers(self, things: set[int]) -> str:
         last = self.fates.last["frozen"]
         numbers = sorted({last[thing] for thing in things})
-        return " and ".join(self.fates.rules[number].name for number in numbers)
+        names = [self.fates.rules[number].name for number in numbers]
+        return f"{' and '.join(names)} {'keeps' if len(names) == 1 else 'keep'}"
 
     def _note(self, path: Any, message: str) -> None:
         self.problems.append((path, message))
+
+
+def _means_rest(pattern: Any) -> bool:
+    words = str(pattern).casefold().replace("_", " ").replace("-", " ").split()
+    return words in (["rest"], ["the", "rest"], ["therest"])
 
 
 @dataclass(frozen=True)

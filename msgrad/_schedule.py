@@ -2,16 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from itertools import accumulate
 from typing import Any
 
 import mindspore as ms
-from mindspore import nn
+from mindspore import Parameter, nn
 from mindspore.train import Callback
 
-from msgrad._claims import lift_loaded, see
+from msgrad._claims import Record, lift_loaded, see
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._freeze import Freeze, freeze, unfreeze
 from msgrad._select import Selection, select
@@ -44,7 +44,7 @@ class Schedule(Callback):
         ArgumentTypeError: ``step`` is no `TrainStep`, or a stage is no `Stage`.
 
     Examples:
-        >>> from mindspore import nn
+        >>> from mindspore import Parameter, nn
         >>> import msgrad as mg
         >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
         >>> step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss())
@@ -226,8 +226,21 @@ def _apply(net: nn.Cell, stage: Stage, name: str) -> Iterator[Freeze]:
     held = [p for p in thaw if records[id(p)].claims or not p.requires_grad]
     if held:
         yield unfreeze(net, Selection(held))
-    if len(hold):
-        yield freeze(net, hold, statistics=stage.statistics, dropout=stage.dropout, name=name)
+    for (statistics, dropout), weights in _by_wish(records, hold, stage).items():
+        yield freeze(net, Selection(weights), statistics=statistics, dropout=dropout, name=name)
+
+
+def _by_wish(
+    records: Mapping[int, Record], hold: Selection, stage: Stage
+) -> dict[tuple[bool, bool], list[Parameter]]:
+    """Group what a stage freezes: what is frozen already goes on behaving as its freeze says."""
+    groups: dict[tuple[bool, bool], list[Parameter]] = {}
+    for parameter in hold:
+        claims = records[id(parameter)].claims
+        statistics = stage.statistics and (not claims or any(c.statistics for c in claims))
+        dropout = stage.dropout and (not claims or any(c.dropout for c in claims))
+        groups.setdefault((statistics, dropout), []).append(parameter)
+    return groups
 
 
 def _name(number: int) -> str:

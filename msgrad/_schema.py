@@ -45,14 +45,14 @@ def _switch(value: Any) -> bool:
 
 def _patterns(value: Any) -> tuple[Any, ...]:
     given = list(value) if isinstance(value, (list, tuple)) else [value]
-    if value is None or not given:
+    if not given:
         raise UnfitError("has no pattern; give a name such as conv1, or a list of names")
     return tuple(map(_pattern, given))
 
 
 def _pattern(value: Any) -> Any:
     if isinstance(value, float):
-        raise UnfitError("is a number to YAML; put the name in quotes, as '1.0'")
+        raise UnfitError(f"is a number to YAML; put the name in quotes, as {str(value)!r}")
     if value is None or isinstance(value, (bool, Mapping, list, tuple, bytes)):
         raise UnfitError("holds no name; give a name such as conv1, or a list of names")
     if isinstance(value, int):
@@ -209,7 +209,10 @@ class Checker:
         try:
             found[key] = kind.read(value)
         except UnfitError as error:
-            self.note(path, f"{key} {value!r} of {owner} {error}")
+            if value is None:
+                self.note(path, f"{key} of {owner} is empty; give it a value, or drop the key")
+            else:
+                self.note(path, f"{key} {value!r} of {owner} {error}")
         except ArgumentError as error:
             # of a pattern, which says itself what it is
             self.note(path, f"{key} of {owner}: {error}")
