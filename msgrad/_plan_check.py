@@ -24,6 +24,7 @@ def contradictions(fates: Fates, times: Times, functions: Functions) -> Iterator
                 yield from check(fates, times, number, rule)
     yield from _bad_functions(fates, functions)
     yield from _nothing_left(fates, times)
+    yield from _all_held(fates, times)
 
 
 def _unwrappable(fates: Fates) -> Iterator[Note]:
@@ -112,7 +113,8 @@ def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
     """Find a rule for weights that never move."""
     path, what = (*rule.path, rule.kind), title(rule)
     taken = fates.taken[number]
-    if rule.kind in ("group", "hold") and not taken & set().union(*times.trained):
+    moving = set().union(*times.trained) if times.sound else fates.design - fates.frozen
+    if rule.kind in ("group", "hold") and not taken & moving:
         keepers = _keepers(fates, times, taken)
         yield path, f"{what} takes only weights that {keepers} throughout; drop one of them"
     if rule.kind != "update" or rule.fields.get("force"):
@@ -126,7 +128,7 @@ def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
             f"{what} changes weights that {keepers}; drop one of them, or add force: true",
         )
         return
-    for stage, trained in zip(times.stages, times.trained, strict=False):
+    for stage, trained in zip(times.stages, times.trained, strict=False) if times.sound else ():
         if own - trained:
             yield (
                 path,
@@ -184,15 +186,18 @@ def _nothing_left(fates: Fates, times: Times) -> Iterator[Note]:
             f"{names} {'keeps' if len(numbers) == 1 else 'keep'} all {len(fates.design)} weights, "
             "nothing is left to train; freeze less, or unfreeze some behind it",
         )
-        return
-    held = {
-        t
-        for t, rule in fates.last.get("hold rows", {}).items()
-        if fates.says(rule, "hold rows") is None
-    }
-    if held and set().union(*times.trained) <= held:
-        rule = fates.rules[max(fates.last["hold rows"].values())]
-        yield (
-            (*rule.path, rule.kind),
-            f"{title(rule)} holds the last of what trains, and nothing moves; hold less",
-        )
+
+
+def _all_held(fates: Fates, times: Times) -> Iterator[Note]:
+    """Find a stage, or a plan without any, of which every weight is held."""
+    last = fates.last.get("hold rows", {})
+    held = {thing for thing, rule in last.items() if fates.says(rule, "hold rows") is None}
+    for number, trained in enumerate(times.trained if times.sound else []):
+        if trained and trained <= held:
+            rule = fates.rules[max(last[thing] for thing in trained)]
+            what = f"{times.stages[number].name} trains" if times.stages else "trains"
+            yield (
+                (*rule.path, rule.kind),
+                f"{title(rule)} holds all that {what}, and nothing moves; hold less",
+            )
+            return

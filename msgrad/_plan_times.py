@@ -27,6 +27,7 @@ class Times:
         named: The parameters that each stage names or, where it trains the rest, takes.
         trained: The parameters that move in each stage; one entry for a plan without stages.
         problems: Stages that train or freeze nothing, or train what a rule keeps.
+        sound: Whether there is no problem with any stage, so that what they train can be believed.
     """
 
     def __init__(self, fates: Fates, stages: Sequence[PlanStage]) -> None:
@@ -35,6 +36,7 @@ class Times:
         self.named: list[set[int]] = []
         self.trained: list[set[int]] = []
         self.problems: list[Note] = []
+        known = len(fates.problems)
         for stage in stages:
             before = len(fates.problems) + len(self.problems)
             named = self._named(stage)
@@ -42,6 +44,7 @@ class Times:
             self.trained.append(self._trained(stage, named))
             if len(fates.problems) + len(self.problems) == before:
                 self._check(stage)
+        self.sound = not self.problems and len(fates.problems) == known
         if not stages:
             self.trained.append(fates.design - fates.frozen)
 
