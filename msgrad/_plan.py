@@ -316,6 +316,29 @@ class Plan:
         stages = stages_of(self.rules, self._stages, plain=False)
         return Schedule(step, stages, epochs=epochs, steps=steps)
 
+    def trains(self, net: nn.Cell) -> list[list[str]]:
+        """List what trains in each stage; a plan without stages has one.
+
+        Args:
+            net: The network; it is not changed.
+
+        Returns:
+            For each stage the names, in network order.
+
+        Raises:
+            PlanError: As in `check`.
+
+        Examples:
+            >>> from mindspore import nn
+            >>> import msgrad as mg
+            >>> stages = [{"train": "*.bias", "steps": 9}, {"train": "*"}]
+            >>> plan = mg.Plan.from_dict({"stages": stages})
+            >>> plan.trains(nn.SequentialCell(nn.Dense(4, 8)))
+            [['0.bias'], ['0.weight', '0.bias']]
+        """
+        fates, times = self._look(net)
+        return [fates.names(trained) for trained in times.trained]
+
     def rules_of(self, net: nn.Cell, name: str | Parameter) -> list[str]:
         """Say what each rule and stage that takes a parameter decides of it, and what it overrides.
 

@@ -52,6 +52,8 @@ def _overruled(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
     """Find a rule of which later ones override every field of everything that it takes."""
     later: set[int] = set()
     for thing in fates.taken[number]:
+        if len(fates.paths(rule, thing)) > 1:
+            return  # by another path of a shared one, which is a conflict or a choice
         for field in rule.says():
             last = fates.last[field][thing]
             if last == number:

@@ -74,6 +74,12 @@ class Fates:
         said = self.rules[rule].says()
         return {f: value for f, value in said.items() if self.last[f].get(thing) == rule}
 
+    def paths(self, rule: PlanRule, thing: int) -> list[str]:
+        """Return every path of what a rule takes, a parameter or a cell."""
+        if rule.of_cells:
+            return self.cells.paths[thing]
+        return self.parameters.paths[self.parameters.things[thing]]
+
     def names(self, things: set[int]) -> list[str]:
         """Name parameters, in network order."""
         return [str(self.parameters.things[thing].name) for thing in sorted(things)]
