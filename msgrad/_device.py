@@ -11,12 +11,12 @@ from mindspore import communication
 from mindspore.device_context import ascend
 
 from msgrad._errors import ArgumentError, ArgumentTypeError, DeviceError
+from msgrad._mode import DRY_RUN
 
 _LOG = logging.getLogger("msgrad")
 _TARGETS = ("auto", "Ascend", "CPU")
 _MODES = {"graph": ms.GRAPH_MODE, "pynative": ms.PYNATIVE_MODE}
 _JIT_LEVELS = ("O0", "O1")
-DRY_RUN = "MS_SIMULATION_LEVEL"
 # MS_ROLE is set by msrun and serves every target, the others start Ascend processes or MPI ranks.
 _LAUNCHERS = ("MS_ROLE", "RANK_TABLE_FILE", "MINDSPORE_HCCL_CONFIG_PATH", "OMPI_COMM_WORLD_SIZE")
 

@@ -1,11 +1,19 @@
-"""The execution mode for the length of a block, whatever the user has set."""
+"""How graphs run: in which mode for the length of a block, and whether they compute at all."""
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from contextlib import contextmanager
 
 import mindspore as ms
+
+DRY_RUN = "MS_SIMULATION_LEVEL"
+
+
+def computes() -> bool:
+    """Say whether graphs compute: in a dry run for Ascend all that is read back is zeros."""
+    return not os.environ.get(DRY_RUN)
 
 
 @contextmanager

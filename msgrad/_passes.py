@@ -13,6 +13,14 @@ from msgrad._mode import running_in
 from msgrad._work import Work
 
 _NARROW = (mstype.float16, mstype.bfloat16)
+# A graph for Ascend that returns a dtype does not run: it returns the place of one in this list.
+_DTYPES = (
+    *(mstype.float16, mstype.bfloat16, mstype.float32, mstype.float64),
+    *(mstype.int8, mstype.int16, mstype.int32, mstype.int64),
+    *(mstype.uint8, mstype.uint16, mstype.uint32, mstype.uint64),
+    *(mstype.bool_, mstype.complex64, mstype.complex128),
+)
+_NO_TENSOR = -1
 
 
 class Group(nn.Cell):
@@ -84,23 +92,30 @@ class Sums(Group):
 class Shapes(Group):
     """Return shape and dtype of the new values, found when the graph is compiled."""
 
-    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, Any]:
-        """Return one shape and dtype, None where it is no Tensor."""
+    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, ...]:
+        """Return one shape and number of a dtype, see `dtype_of`."""
         new = self.new(step, w, *beside)
         if isinstance(new, Tensor):
-            return new.shape, new.dtype
-        return (), None
+            return new.shape, self.number(new.dtype)
+        return (), _NO_TENSOR
+
+    def number(self, dtype: Any) -> int:
+        """Return the place of a dtype in the list."""
+        for place in range(len(_DTYPES)):
+            if dtype == _DTYPES[place]:
+                return place
+        return _NO_TENSOR
 
 
 class Whole(Shapes):
     """Also return a number that needs all of the new values, so that the rule really runs."""
 
-    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, Any, Any]:
-        """Return shape, dtype and sum of one."""
+    def one(self, step: Tensor, w: Parameter, *beside: Tensor) -> tuple[Any, ...]:
+        """Return shape, number of the dtype, and sum of one."""
         new = self.new(step, w, *beside)
         if isinstance(new, Tensor):
-            return new.shape, new.dtype, ops.cast(new, mstype.float32).sum()
-        return (), None, None
+            return new.shape, self.number(new.dtype), ops.cast(new, mstype.float32).sum()
+        return (), _NO_TENSOR, 0
 
 
 class Pass(nn.Cell):
@@ -116,6 +131,11 @@ class Pass(nn.Cell):
         for group in self.groups:
             found = found + group(self.step)
         return found
+
+
+def dtype_of(number: int) -> Any:
+    """Return the dtype of a number that `Shapes` gave; None where the rule gave no Tensor."""
+    return None if number == _NO_TENSOR else _DTYPES[number]
 
 
 def run(kind: type[Group], works: Sequence[Work], step: Tensor) -> tuple[Any, ...]:
