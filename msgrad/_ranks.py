@@ -4,25 +4,19 @@ from __future__ import annotations
 
 import hashlib
 import json
-import logging
 import os
 import struct
-from collections.abc import Callable, Hashable, Iterator, Mapping, Sequence
-from contextlib import contextmanager, suppress
+from collections.abc import Callable, Mapping, Sequence
+from contextlib import suppress
 from typing import TypeVar
 
 import mindspore as ms
 import numpy as np
-from mindspore import ParallelMode, Tensor, communication, nn, ops
+from mindspore import ParallelMode, Tensor, communication, ops
 
 from msgrad._device import DRY_RUN
-from msgrad._errors import CheckpointError, ConflictError, DeviceError, MsgradError
-from msgrad._paths import cell_paths
-from msgrad._slots import rates_of
-from msgrad._weights import copy_of
-from msgrad._wrap import stops_of
+from msgrad._errors import CheckpointError, DeviceError, MsgradError
 
-logger = logging.getLogger("msgrad")
 _T = TypeVar("_T")
 _Facts = Mapping[str, Sequence[str]]
 
@@ -35,6 +29,8 @@ _REMEDIES = {
     "stops": "stop and scale the same on every rank before the step",
     "in evaluation": "freeze the same on every rank, and call set_train on all or on none",
     "uses kept statistics": "freeze the same on every rank before the step",
+    "holds": "hold the same on every rank",
+    "factors": "give the same scale on every rank",
     "step": "load the same save on every rank",
     "rates": "make the same optimizer on every rank",
     "weights": "set the same seed on every rank before the network is made, or load one checkpoint",
@@ -42,16 +38,21 @@ _REMEDIES = {
 }
 
 
+def processes() -> int:
+    """Count the processes that have joined; 1 in a dry run, where no other answers."""
+    if not communication.GlobalComm.INITED or os.environ.get(DRY_RUN):
+        return 1
+    return communication.get_group_size()
+
+
 def ranks_together() -> int:
     """Count the processes that train one network together; 1 where this one trains by itself.
 
-    In a dry run no other rank answers. In MindSpore's mode "stand_alone" each trains for itself.
+    In MindSpore's mode "stand_alone" each trains for itself.
     """
-    if not communication.GlobalComm.INITED or os.environ.get(DRY_RUN):
+    if processes() == 1 or _parallel("parallel_mode") == ParallelMode.STAND_ALONE:
         return 1
-    if _parallel("parallel_mode") == ParallelMode.STAND_ALONE:
-        return 1
-    return communication.get_group_size()
+    return processes()
 
 
 def saves_here() -> bool:
@@ -83,144 +84,54 @@ def alike(what: str, attempt: Callable[[], _T], facts: Callable[[_T], _Facts]) -
     """
     if ranks_together() == 1:
         return attempt()
-    _compare(what, {}, CheckpointError)
+    compare(what, {}, CheckpointError)
     try:
         result = attempt()
     except MsgradError as error:
-        _refuse(what, error)
+        refuse(what, error)
         raise
-    _compare(what, facts(result), CheckpointError)
+    compare(what, facts(result), CheckpointError)
     return result
 
 
-class Ranks:
-    """What the ranks have agreed on, as one step sees it.
-
-    They compare at the start, after a load and where the stage changes, never at each step: a few
-    bytes if all is equal. That one rank changes its stage and another does not is found by the
-    first, which hears something else than an answer or nothing; the second waits in its gradients.
-    """
-
-    def __init__(self, network: nn.Cell) -> None:
-        self._network = network
-        self._agreed: Hashable = None
-        self._warned = False
-
-    def forget(self) -> None:
-        """Compare anew at the next step, weights too: after a load."""
-        self._agreed = None
-
-    @contextmanager
-    def refusing_together(self, *, runs: bool) -> Iterator[None]:
-        """Let the others hear of an error at the start, where they wait for this rank."""
-        try:
-            yield
-        except MsgradError as error:
-            # later the others may be anywhere, and waiting for them would hide the error
-            if runs and self._agreed is None and ranks_together() > 1:
-                _refuse("the first stage", error)
-            raise
-
-    def agree(
-        self, names: Sequence[str], optimizer: nn.Cell, inner: nn.Cell, position: Sequence[int]
-    ) -> None:
-        """Compare the stage that is about to run with that of the other ranks.
-
-        Raises:
-            ConflictError: Another rank has another one, or other weights at the start.
-            DeviceError: Another rank is not about to change its stage.
-        """
-        count = ranks_together()
-        if count == 1:
-            self._warn_of_strangers()
-            return
-        stage = {"trains": list(names), **_around(self._network)}
-        key = json.dumps(stage)
-        if key == self._agreed:
-            return
-        weights = _weights(self._network) if self._agreed is None else []
-        rest = {"step": [str(position[0])], "rates": _rates(optimizer), "weights": weights}
-        _compare("what they train", {**stage, **rest}, ConflictError)
-        self._agreed = key
-        if _parallel("parallel_mode") == ParallelMode.DATA_PARALLEL and not _reduces(inner):
-            logger.warning(
-                "train cell %s holds no nn.DistributedGradReducer, so each of %d ranks trains by "
-                "itself and their weights part; reduce the gradients in it",
-                type(inner).__name__,
-                count,
-            )
-
-    def _warn_of_strangers(self) -> None:
-        """Name the setting that is easily forgotten, without which no gradient is reduced."""
-        if self._warned or not communication.GlobalComm.INITED or os.environ.get(DRY_RUN):
-            return
-        self._warned = True
-        if communication.get_group_size() > 1:
-            logger.warning(
-                "%d processes have joined, and parallel_mode 'stand_alone' lets each train by "
-                "itself; call use_device(distributed=True) to train together",
-                communication.get_group_size(),
-            )
-
-
-def _around(network: nn.Cell) -> dict[str, list[str]]:
-    """Describe stops and behaviour by path, in words that are the same in every process."""
-    cells = cell_paths(network)
-    return {
-        "stops": [f"{path or 'the network'} {' '.join(how)}" for path, *how in stops_of(network)],
-        "in evaluation": [path or "the network" for path, cell in cells if not cell.training],
-        "uses kept statistics": [
-            path for path, cell in cells if getattr(cell, "use_batch_statistics", None) is False
-        ],
-    }
-
-
-def _rates(optimizer: nn.Cell) -> list[str]:
-    rates = rates_of(optimizer).items()
-    return [f"{name} {np.array2string(copy_of(rate), precision=7)}" for name, rate in rates]
-
-
-def _weights(network: nn.Cell) -> list[str]:
-    """Describe the bits of each weight that every rank must hold alike."""
-    if _parallel("parallel_mode") != ParallelMode.DATA_PARALLEL or _parallel("parameter_broadcast"):
-        return []
-    return [
-        f"{p.name} {hashlib.blake2b(copy_of(p).tobytes(), digest_size=8).hexdigest()}"
-        for p in network.get_parameters()
-        if not p.layerwise_parallel
-    ]
-
-
-def _reduces(cell: nn.Cell) -> bool:
-    cells = [each for _, each in cell.cells_and_names()]
-    return any(
-        isinstance(each, nn.DistributedGradReducer)
-        or any(isinstance(value, ops.AllReduce) for value in each.__dict__.values())
-        for each in cells
-    )
-
-
-def _refuse(what: str, error: MsgradError) -> None:
+def refuse(what: str, error: MsgradError) -> None:
+    """Tell the others, who wait to compare, that this rank fails."""
     # whatever the others say to it, this rank has an error of its own to raise
     with suppress(MsgradError):
-        _compare(what, {_REFUSES: [str(error)]}, type(error))
+        compare(what, {_REFUSES: [str(error)]}, type(error))
 
 
-def _compare(what: str, facts: _Facts, error: type[MsgradError]) -> None:
-    """Raise on every rank where the facts of two ranks differ."""
-    facts = {_ASKS: [what], **facts}
-    text = json.dumps(facts).encode()
-    head = struct.pack("<2i", _MAGIC, len(text)) + hashlib.sha256(text).digest()[:24]
-    heads = _gather(np.frombuffer(head, np.int32))
-    apart = [rank for rank, row in enumerate(heads) if row[0] != _MAGIC]
-    if apart:
-        raise _not_in_step(f"rank {apart[0]} is doing something else")
+def compare(what: str, facts: _Facts, error: type[MsgradError]) -> None:
+    """Compare what every rank says of itself; all have to call it at the same time.
+
+    Raises:
+        MsgradError: The facts of two ranks differ, of the kind of ``error`` and on every rank.
+        DeviceError: Another rank is doing something else.
+    """
+    text = json.dumps({_ASKS: [what], **facts}).encode()
+    heads = _heads(text)
     if (heads == heads[0]).all():
         return
     length = -(-int(heads[:, 1].max()) // 4) * 4
     # spaces behind JSON mean nothing
     texts = _gather(np.frombuffer(text.ljust(length), np.int32))
     raise error(_difference([json.loads(row.tobytes()) for row in texts]))
+
+
+def all_have(what: str, facts: Sequence[str]) -> bool:
+    """Say whether every rank says the same of itself; all have to call it at the same time."""
+    heads = _heads(json.dumps([what, *facts]).encode())
+    return bool((heads == heads[0]).all())
+
+
+def _heads(text: bytes) -> np.ndarray:
+    """Exchange eight numbers that stand for a text: that it is one, its length, its hash."""
+    head = struct.pack("<2i", _MAGIC, len(text)) + hashlib.sha256(text).digest()[:24]
+    heads = _gather(np.frombuffer(head, np.int32))
+    apart = [rank for rank, row in enumerate(heads) if row[0] != _MAGIC]
+    if apart:
+        raise _not_in_step(f"rank {apart[0]} is doing something else")
+    return heads
 
 
 def _gather(values: np.ndarray) -> np.ndarray:

@@ -10,13 +10,14 @@ from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._agreement import Agreement
 from msgrad._arguments import check_arguments
 from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError
 from msgrad._latch import release_latches
 from msgrad._loss import loss_network
 from msgrad._moving import note_moving
-from msgrad._ranks import Ranks, saves_here
+from msgrad._ranks import saves_here
 from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
@@ -132,7 +133,7 @@ class TrainStep(nn.Cell):
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
         own["_watch"] = Watch(self.network)
-        own["_ranks"] = Ranks(inner_network(self.network))
+        own["_agreement"] = Agreement(inner_network(self.network))
         own["_engine"] = Stages(
             self.network,
             optimizer,
@@ -274,7 +275,7 @@ class TrainStep(nn.Cell):
             path, self._watch.records, self._engine, lambda: self._enter(None, runs=False)
         )
         self.__dict__["_position"] = Position(*position)
-        self._ranks.forget()
+        self._agreement.forget()
         return self._position
 
     def _warn_of_shape(self, out: Any) -> None:
@@ -301,14 +302,14 @@ class TrainStep(nn.Cell):
         watch.settle()
         compiled = self._engine.compilations()
         known = len(self._engine.names())
-        with self._ranks.refusing_together(runs=runs):
+        with self._agreement.refusing_together(runs=runs):
             weights = self._trainable.of(watch.records, watch.routes(), inputs)
             check_updates(self.updates)
             release_latches([r.parameter for r in watch.records if r.can_train], weights)
             around = (watch.stops(), watch.behaviour())
             stage = self._engine.enter(weights, around, runs=False)
         if runs:
-            self._ranks.agree(stage.names, stage.optimizer, stage.inner, self._position)
+            self._agreement.reach(stage.names, stage.optimizer, stage.inner, self._position)
             self._engine.run()
             note_moving(self.network, weights)
         if compiled and len(self._engine.names()) > known:

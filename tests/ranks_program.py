@@ -6,7 +6,8 @@ import json
 import logging
 import os
 import sys
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -198,6 +199,21 @@ def rates(folder: Path) -> dict[str, Any]:
     return {"told": [answer(lambda: step(*own_part(0)))]}
 
 
+def holds(folder: Path) -> dict[str, Any]:
+    step = make_step(make_net(), lambda parameters: mg.HoldOptimizer(momentum(parameters)))
+    if second():
+        step.optimizer.hold("3.weight")
+        step.optimizer.hold_rows("5.weight", [1])
+    return {"told": [answer(lambda: step(*own_part(0)))]}
+
+
+def factors(folder: Path) -> dict[str, Any]:
+    net = make_net()
+    mg.scale_gradient(net, "3", scale=0.5 + communication.get_rank())
+    step = make_step(net)
+    return {"told": [answer(lambda: step(*own_part(0)))]}
+
+
 def nothing_left(folder: Path) -> dict[str, Any]:
     net = make_net()
     step = make_step(net)
@@ -244,15 +260,40 @@ class WithoutReducer(nn.TrainOneStepCell):
         self.grad_reducer = nn.Identity()
 
 
-def no_reducer(folder: Path) -> dict[str, Any]:
+@contextmanager
+def warnings() -> Iterator[list[str]]:
     told: list[str] = []
     handler = logging.Handler()
     handler.emit = lambda record: told.append(record.getMessage())
     logging.getLogger("msgrad").addHandler(handler)
-    for cell in (WithoutReducer, nn.TrainOneStepCell):
-        make_step(make_net(), train_cell=cell)(*own_part(0))
+    yield told
     logging.getLogger("msgrad").removeHandler(handler)
+
+
+def no_reducer(folder: Path) -> dict[str, Any]:
+    """The second net is trained by MindSpore's own cell, which reduces."""
+    nets = make_net(), make_net()
+    for net in nets:
+        mg.freeze(net, "1")
+    with warnings() as told:
+        for net, cell in zip(nets, (WithoutReducer, nn.TrainOneStepCell), strict=True):
+            make_step(net, train_cell=cell)(*own_part(0))
     return {"told": [], "warnings": told}
+
+
+def norms(folder: Path) -> dict[str, Any]:
+    """A norm trains, on each rank with the batches of that rank, and is frozen then."""
+    net = make_net()
+    step = make_step(net)
+    with warnings() as told:
+        step(*own_part(0))
+        mg.freeze(net, "1")
+        step(*own_part(1))
+    return {
+        "told": [],
+        "warnings": told,
+        "bits": mg.fingerprint(net, "*.weight", "*.bias", "*.gamma"),
+    }
 
 
 def out_of_step(folder: Path) -> dict[str, Any]:
@@ -267,7 +308,7 @@ def out_of_step(folder: Path) -> dict[str, Any]:
 
 CASES = [
     masks, masks_later, stops, behaviour, weights, rates, nothing_left, only_rank_0_saves,
-    missing_file, other_file, no_reducer, out_of_step,
+    missing_file, other_file, holds, factors, no_reducer, norms, out_of_step,
 ]  # fmt: skip
 
 

@@ -22,7 +22,7 @@ from mindspore import Tensor, communication, nn, ops
 from ranks_program import CHANGE, RANKS, STEPS, batch, make_net, make_step
 
 import msgrad as mg
-from msgrad import _ranks
+from msgrad import _agreement, _ranks
 
 HERE = Path(__file__).resolve().parent
 # All ranks compile at once, on a machine that may do other things; a rank that waits gives up then.
@@ -217,6 +217,14 @@ REFUSED = [
         r"rank 1: weights 0\.weight \w{16}, 0\.bias ", id="other-weights",
     ),
     pytest.param(
+        "holds", r"hold the same .*\nrank 0: nothing .*\nrank 1: holds 3\.weight, 5\.weight rows "
+        r"\[1\]$", id="another-hold",
+    ),
+    pytest.param(
+        "factors", r"give the same scale .*\nrank 0: factors 3 0\.5\nrank 1: factors 3 1\.5$",
+        id="another-factor",
+    ),
+    pytest.param(
         "rates", r"make the same optimizer .*\nrank 0: rates 0\.weight 0\.1.*\n"
         r"rank 1: rates 0\.weight 0\.2", id="another-rate",
     ),
@@ -294,6 +302,15 @@ def test_a_train_cell_that_reduces_no_gradient_is_named(launched, rank):
 
 
 @pytest.mark.slow
+@pytest.mark.parametrize("rank", range(RANKS))
+def test_statistics_that_differ_when_they_are_frozen_are_named(launched, rank):
+    """They are each rank's own while the norm trains; the weights are equal all the same."""
+    assert launched.cases[0]["norms"]["bits"] == launched.cases[1]["norms"]["bits"]
+    (warning,) = launched.cases[rank]["norms"]["warnings"]
+    assert warning.startswith("norm statistics that are held now differ between the ranks, each")
+
+
+@pytest.mark.slow
 def test_a_rank_that_alone_changes_its_stage_says_so(launched):
     first, second = launched.told("out_of_step")
     assert first[0] == "DeviceError"
@@ -338,20 +355,20 @@ def test_one_process_asks_nobody_and_saves_and_loads(monkeypatch, tmp_path):
 
 def test_ranks_are_compared_where_the_stage_changes_and_not_at_each_step(others, monkeypatch):
     asked = []
-    monkeypatch.setattr(_ranks, "_compare", lambda what, facts, error: asked.append(facts))
+    monkeypatch.setattr(_agreement, "compare", lambda what, facts, error: asked.append(facts))
     net = nn.SequentialCell(nn.Dense(4, 3), nn.Dense(3, 2))
     # a reducer would look for the others
-    monkeypatch.setattr(_ranks, "_reduces", lambda cell: True)
-    ranks, optimizer = _ranks.Ranks(net), nn.SGD(net.trainable_params(), 0.5)
+    monkeypatch.setattr(_agreement, "_reduces", lambda cell: True)
+    agreement, optimizer = _agreement.Agreement(net), nn.SGD(net.trainable_params(), 0.5)
     for names, step in [(["a"], 0), (["a"], 1), (["a", "b"], 2), (["a"], 3), (["a"], 4)]:
-        ranks.agree(names, optimizer, net, (step, 0))
+        agreement.reach(names, optimizer, net, (step, 0))
     assert [(facts["trains"], facts["step"]) for facts in asked] == [
         (["a"], ["0"]), (["a", "b"], ["2"]), (["a"], ["3"])
     ]  # fmt: skip
     # the bits of the weights at the start only, and after a load
     assert [len(facts["weights"]) for facts in asked] == [4, 0, 0]
-    ranks.forget()
-    ranks.agree(["a"], optimizer, net, (4, 0))
+    agreement.forget()
+    agreement.reach(["a"], optimizer, net, (4, 0))
     assert len(asked[-1]["weights"]) == 4
     assert asked[-1]["rates"][0] == "0.weight 0.5"
 
@@ -428,7 +445,7 @@ def test_a_rank_that_hears_no_answer_raises(others, monkeypatch, answer, fact):
     gathered(monkeypatch, answer)
     step = make_step(make_net())
     with pytest.raises(mg.DeviceError, match=f"rank 0 waits .* {fact}; change the stage at the sa"):
-        _ranks.Ranks(make_net()).agree(["a"], step.optimizer, step.inner, (0, 0))
+        _agreement.Agreement(make_net()).reach(["a"], step.optimizer, step.inner, (0, 0))
 
 
 def test_the_first_rank_that_differs_is_named_and_long_lists_are_cut():
