@@ -7,9 +7,20 @@ import textwrap
 from collections.abc import Sequence
 
 from msgrad._config import load_config
-from msgrad._dry_run import HELD, NO_GRADIENT, TRAINS, DryRun, Fate, StageFates, dry_run
+from msgrad._dry_run import (
+    ADAPTS,
+    KEPT,
+    NO_GRADIENT,
+    TRAINS,
+    UNTRAINABLE,
+    DryRun,
+    Fate,
+    StageFates,
+    TakenBy,
+    dry_run,
+)
 from msgrad._exit import OK
-from msgrad._fold import fold_cells
+from msgrad._fold import fold, fold_cells
 from msgrad._run import build
 from msgrad._summary import short_number
 from msgrad._terminal import print_table
@@ -17,6 +28,7 @@ from msgrad._trainable import count, few
 
 _COLUMNS = 100
 _MOST_LINES = 45
+_FIXED = (ADAPTS, KEPT, UNTRAINABLE)
 
 
 def plan(given: argparse.Namespace) -> int:
@@ -35,19 +47,14 @@ def _print(found: DryRun) -> None:
     print(_wrapped(_summary(found)))
     if found.rules:
         print()
-        rows = [
-            (rule.rule, rule.does, f"{'cells ' if rule.cells else ''}{few(_folded(rule.takes))}")
-            for rule in found.rules
-        ]
+        rows = [(rule.rule, rule.does, _taken(found, rule)) for rule in found.rules]
         print_table(("rule", "does", "takes"), rows)
     print()
     names = [_column(found, stage) for stage in found.stages]
     print_table(("weights", "n", "size", *names), _lines(found))
     print()
-    print_table(
-        ("", "trains", "", "stays", "", "optimizer memory", "saved"),
-        [_totals(name, stage) for name, stage in zip(names, found.stages, strict=True)],
-    )
+    head = ("", "trains", "", "stays", "", "optimizer memory", "saved")
+    print_table(head, list(map(_totals, names, found.stages)))
 
 
 def _summary(found: DryRun) -> str:
@@ -73,30 +80,39 @@ def _column(found: DryRun, stage: StageFates) -> str:
 
 
 def _lines(found: DryRun) -> list[tuple[str, ...]]:
-    by_name = {
-        fate.name: (fate, tuple(_text(each) for each in column))
-        for fate, *column in zip(
-            found.stages[0].fates, *(stage.fates for stage in found.stages), strict=True
-        )
-    }
-    kinds = {name: texts for name, (_, texts) in by_name.items()}
-    folded = fold_cells(kinds)
-    lines = []
-    for pattern, names in folded.items():
-        size = sum(by_name[name][0].bytes for name in names)
-        lines.append((pattern, str(len(names)), short_number(size, "B"), *kinds[names[0]]))
-    more = lines[_MOST_LINES:]
-    if more:
-        count = sum(int(line[1]) for line in more)
-        lines = [*lines[:_MOST_LINES], (f"… and {count} more, --json has them all", *[""] * 3)]
-        lines[-1] = lines[-1][: len(lines[0])]
-    return lines
+    """Fold what is treated alike in all stages; norm statistics, by their cells, come last."""
+    columns = list(zip(*(stage.fates for stage in found.stages), strict=True))
+    weights = {each[0].name: each for each in columns if not each[0].is_statistic}
+    statistics: dict[str, list[tuple[Fate, ...]]] = {}
+    for each in columns:
+        if each[0].is_statistic:
+            statistics.setdefault(each[0].name.rpartition(".")[0], []).append(each)
+    lines = [
+        _line(pattern, [weights[name] for name in names])
+        for pattern, names in fold_cells({n: _texts(each) for n, each in weights.items()}).items()
+    ]
+    lines += [
+        _line(f"statistics of {cells}", [each for name in names for each in statistics[name]])
+        for cells, names in fold_cells({n: _texts(e[0]) for n, e in statistics.items()}).items()
+    ]
+    more = sum(int(line[1]) for line in lines[_MOST_LINES:])
+    last = (f"… and {more} more, --json has them all", *[""] * (len(found.stages) + 2))
+    return [*lines[:_MOST_LINES], last] if more else lines
+
+
+def _line(pattern: str, rows: Sequence[Sequence[Fate]]) -> tuple[str, ...]:
+    size = sum(row[0].bytes for row in rows)
+    return (pattern, str(len(rows)), short_number(size, "B"), *_texts(rows[0]))
+
+
+def _texts(row: Sequence[Fate]) -> tuple[str, ...]:
+    return tuple(map(_text, row))
 
 
 def _text(fate: Fate) -> str:
     said = fate.fate
-    if fate.fate in (TRAINS, HELD) and fate.rate is not None:
-        said += f", rate {fate.rate:g}" + (f", decay {fate.decay:g}" if fate.decay else "")
+    if fate.rate is not None:
+        said += f" at {fate.rate:g}" + (f", decay {fate.decay:g}" if fate.decay else "")
     if fate.by and fate.by != "the model":
         joint = ", " if fate.fate == TRAINS else ": " if fate.by == NO_GRADIENT else " by "
         said += joint + _short(fate.by)
@@ -105,18 +121,22 @@ def _text(fate: Fate) -> str:
 
 def _short(label: str) -> str:
     """Leave the place in the file to the table of the rules."""
-    return label.partition(" (")[0]
+    return label.partition(" (")[0].partition(" of the ")[0]
 
 
-def _folded(names: Sequence[str]) -> list[str]:
-    return list(fold_cells(dict.fromkeys(names, 0))) if len(names) > 1 else list(names)
+def _taken(found: DryRun, rule: TakenBy) -> str:
+    if rule.cells:
+        return f"{count(len(rule.takes), 'cell')}: {few(list(fold(rule.takes)))}"
+    taken = set(rule.takes)
+    # a cell is named as a whole where all that can train in it is taken
+    kinds = {f.name: f.name in taken for f in found.stages[0].fates if f.fate not in _FIXED}
+    folded = [pattern for pattern, names in fold_cells(kinds).items() if names[0] in taken]
+    return f"{count(len(taken), 'weight')}: {few(folded)}"
 
 
 def _totals(name: str, stage: StageFates) -> tuple[str, ...]:
     trains, trained = stage.total(trains=True)
     stays, kept = stage.total(trains=False)
-    saved = stage.state_bytes_of_all - stage.state_bytes
-    share = f"{100 * saved / stage.state_bytes_of_all:.0f} %" if stage.state_bytes_of_all else "–"
     return (
         name,
         str(trains),
@@ -124,8 +144,16 @@ def _totals(name: str, stage: StageFates) -> tuple[str, ...]:
         str(stays),
         short_number(kept, "B"),
         short_number(stage.state_bytes, "B"),
-        f"{short_number(saved, 'B')} of {short_number(stage.state_bytes_of_all, 'B')} ({share})",
+        _saved(stage),
     )
+
+
+def _saved(stage: StageFates) -> str:
+    saved, whole = stage.state_bytes_of_all - stage.state_bytes, stage.state_bytes_of_all
+    if saved < 0:
+        return f"none, {short_number(-saved, 'B')} more for what is held"
+    share = f" ({100 * saved / whole:.0f} %)" if whole else ""
+    return f"{short_number(saved, 'B')} of {short_number(whole, 'B')}{share}"
 
 
 def _wrapped(text: str) -> str:

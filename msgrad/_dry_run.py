@@ -57,6 +57,11 @@ class Fate:
         """Whether the optimizer moves it."""
         return self.fate == TRAINS
 
+    @property
+    def is_statistic(self) -> bool:
+        """Whether it is a running statistic of a norm."""
+        return self.fate in (ADAPTS, KEPT)
+
 
 @dataclass(frozen=True)
 class StageFates:
@@ -289,7 +294,7 @@ class _Judge:
         if not record.design:
             return UNTRAINABLE, "the model"
         if record.claims:
-            return FROZEN, record.claims[-1].patterns
+            return FROZEN, record.claims[0].patterns
         if not record.parameter.requires_grad:
             return FROZEN, "requires_grad False"
         if not self.step._trainable.takes(record):
