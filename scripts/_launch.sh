@@ -78,12 +78,13 @@ absolute() {
 # Prints a change of a config key, with the value in the quotes of YAML.
 change() { printf "%s='%s'\n" "$1" "${2//\'/\'\'}"; }
 
-# --data_dir, --resume and the config, which every script takes.
+# The config, the folder of the data where one is given, and --resume.
 check_paths() {
+    local data=${1-}
     check_file config "$config"
-    if [ -n "${option[data_dir]+set}" ]; then
-        check_folder data_dir "${option[data_dir]}"
-        changes+=("$(change data_dir "$(absolute "${option[data_dir]}")")")
+    if [ -n "$data" ]; then
+        check_folder data_dir "$data"
+        changes+=("$(change data_dir "$(absolute "$data")")")
     fi
     if [ -n "${option[resume]+set}" ]; then
         check_folder resume "${option[resume]}"

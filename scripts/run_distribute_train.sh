@@ -4,15 +4,15 @@ set -uo pipefail
 
 usage() {
     cat <<'EOT'
-usage: bash scripts/run_distribute_train.sh CONFIG WORKERS [--cards LIST] [--data_dir FOLDER]
+usage: bash scripts/run_distribute_train.sh CONFIG WORKERS [DATA_DIR] [--cards LIST]
                                             [--resume FOLDER] [--log_dir FOLDER] [--port PORT]
                                             [--servers N --server I --master ADDRESS]
                                             [KEY=VALUE ...]
 
   CONFIG        a YAML file, see configs/
   WORKERS       processes on this server, one for each card
+  DATA_DIR      folder of the data, where the config needs one
   --cards       which cards of this server, as 4,5,6,7; the first WORKERS by default
-  --data_dir    folder of the data, where the config needs one
   --resume      the ckpt_save_dir of a run to go on with; all servers must see it
   --log_dir     folder for the logs of msrun, one a worker; msrun_log by default
   --port        port of msrun's scheduler, 8118 by default
@@ -85,15 +85,16 @@ put_python_first() {
         fail "msrun is not beside $python; install MindSpore there: $python -m pip install mindspore"
 }
 
-read_arguments cards data_dir resume log_dir port servers server master
+read_arguments cards resume log_dir port servers server master
 [ "${#words[@]}" -ge 1 ] || misused "WORKERS is missing"
-[ "${#words[@]}" -eq 1 ] || misused "CONFIG and WORKERS are all, '${words[1]}' is one too many"
+[ "${#words[@]}" -le 2 ] ||
+    misused "CONFIG, WORKERS and DATA_DIR are all, '${words[2]}' is one too many"
 workers=${words[0]} port=${option[port]:-8118}
 check_number WORKERS "$workers" 1 1024
 check_number --port "$port" 1024 65535
 read_servers
 [ -z "${option[cards]+set}" ] || choose_cards
-check_paths
+check_paths "${words[@]:1:1}"
 log_dir=$(absolute "${option[log_dir]:-msrun_log}")
 [ ! -e "$log_dir" ] || [ -d "$log_dir" ] || fail "log_dir '$log_dir' is no folder; give another one"
 use_python

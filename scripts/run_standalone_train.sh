@@ -4,12 +4,12 @@ set -uo pipefail
 
 usage() {
     cat <<'EOT'
-usage: bash scripts/run_standalone_train.sh CONFIG [--card N] [--data_dir FOLDER] [--resume FOLDER]
+usage: bash scripts/run_standalone_train.sh CONFIG [DATA_DIR] [--card N] [--resume FOLDER]
                                             [KEY=VALUE ...]
 
   CONFIG        a YAML file, see configs/
+  DATA_DIR      folder of the data, where the config needs one
   --card        number of the Ascend card; MindSpore's first one by default
-  --data_dir    folder of the data, where the config needs one
   --resume      the ckpt_save_dir of a run to go on with
   KEY=VALUE     keys of the config to change: epoch_size=3 optimizer.learning_rate=0.01
 
@@ -21,13 +21,13 @@ EOT
 # shellcheck source=scripts/_launch.sh
 . "$(dirname "${BASH_SOURCE[0]}")/_launch.sh"
 
-read_arguments card data_dir resume
-[ "${#words[@]}" -eq 0 ] || misused "one CONFIG is needed, '${words[0]}' is one too many"
+read_arguments card resume
+[ "${#words[@]}" -le 1 ] || misused "CONFIG and DATA_DIR are all, '${words[1]}' is one too many"
 if [ -n "${option[card]+set}" ]; then
     check_number --card "${option[card]}" 0 1023
     changes+=("device_id=${option[card]}")
 fi
-check_paths
+check_paths "${words[@]:0:1}"
 use_python
 use_cann
 command=("$python" "$root/scripts/train.py" --config "$config")

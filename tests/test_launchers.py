@@ -88,12 +88,12 @@ def machine(tmp_path: Path) -> Machine:
             pytest.param(s, ["--free", "x"], "unknown option --free", id=f"option-{s}")
             for s in LAUNCHERS
         ),
-        pytest.param(LAUNCHERS[0], ["a", "b"], "'b' is one too many", id="two-configs"),
+        pytest.param(LAUNCHERS[0], ["a", "b", "c"], "'c' is one too many", id="two-data-dirs"),
         pytest.param(LAUNCHERS[0], ["a", "--card"], "--card needs a value", id="no-value"),
         pytest.param(LAUNCHERS[0], ["a", "--card", "x"], "--card 'x' is no number", id="card"),
-        pytest.param(LAUNCHERS[2], ["a", "b", "c"], "'c' is one too many", id="two-checkpoints"),
+        pytest.param(LAUNCHERS[2], ["a", "b", "c", "d"], "'d' is one too many", id="eval"),
         pytest.param(LAUNCHERS[1], ["a"], "WORKERS is missing", id="no-workers"),
-        pytest.param(LAUNCHERS[1], ["a", "2", "3"], "'3' is one too many", id="two-workers"),
+        pytest.param(LAUNCHERS[1], ["a", "2", "b", "3"], "'3' is one too many", id="ranks"),
         pytest.param(LAUNCHERS[1], ["a", "0"], "WORKERS '0' is no number from 1", id="no-worker"),
         pytest.param(LAUNCHERS[1], ["a", "2;ls"], "WORKERS '2;ls' is no number", id="workers"),
         pytest.param(
@@ -140,7 +140,7 @@ CONFIG = "my config.yaml"
         pytest.param(LAUNCHERS[0], ["no.yaml"], "config 'no.yaml' is no file", id="config"),
         pytest.param(LAUNCHERS[0], ["."], "config '.' is no file", id="folder-as-config"),
         pytest.param(
-            LAUNCHERS[0], [CONFIG, "--data_dir", CONFIG], "is no folder that can", id="data"
+            LAUNCHERS[0], [CONFIG, CONFIG], "data_dir 'my config.yaml' is no folder", id="data"
         ),
         pytest.param(
             LAUNCHERS[0], [CONFIG, "--resume", "none"], "resume 'none' is no folder", id="resume"
@@ -163,16 +163,19 @@ def test_a_wrong_path_ends_it_before_anything_starts(machine, script, arguments,
 # --- what is started
 
 
+def data_of(machine: Machine) -> str:
+    """What is passed on is YAML: in its quotes, of which one inside is doubled."""
+    return str(machine.folder / "the data").replace("'", "''")
+
+
 def test_standalone_starts_train_py_with_every_argument_whole(machine):
     code, printed, _ = machine.start(
-        LAUNCHERS[0], CONFIG, "--card", "3", "--data_dir", "the data", "name=it's $HOME *"
+        LAUNCHERS[0], CONFIG, "--card", "3", "the data", "name=it's $HOME *"
     )
     assert code == 0
-    # the value of data_dir is YAML: in its quotes, of which one inside is doubled
-    data = str(machine.folder / "the data").replace("'", "''")
     assert printed == [
         "python", f"{machine.project}/scripts/train.py", "--config", CONFIG, "--set",
-        "name=it's $HOME *", "device_id=3", f"data_dir='{data}'",
+        "name=it's $HOME *", "device_id=3", f"data_dir='{data_of(machine)}'",
     ]  # fmt: skip
 
 
@@ -182,11 +185,14 @@ def test_standalone_without_changes_passes_none_on(machine):
 
 
 def test_eval_starts_eval_py_with_the_weights(machine):
-    code, printed, _ = machine.start(LAUNCHERS[2], CONFIG, "weights 1.ckpt", "batch_size=8")
+    code, printed, _ = machine.start(
+        LAUNCHERS[2], CONFIG, "weights 1.ckpt", "batch_size=8", "the data"
+    )
     assert code == 0
     assert printed == [
         "python", f"{machine.project}/scripts/eval.py", "--config", CONFIG,
         "--ckpt_path", f"{machine.folder}/weights 1.ckpt", "--set", "batch_size=8",
+        f"data_dir='{data_of(machine)}'",
     ]  # fmt: skip
 
 
@@ -221,8 +227,8 @@ def test_distribute_on_one_server_is_exactly_this_command_of_msrun(machine):
 
 def test_distribute_on_several_servers_counts_all_and_names_this_one(machine):
     code, printed, _ = machine.start(
-        LAUNCHERS[1], CONFIG, "8", "--servers", "4", "--server", "2", "--master", "10.0.0.1",
-        CLUSTER_TIME_OUT="900",
+        LAUNCHERS[1], CONFIG, "8", "the data",
+        "--servers", "4", "--server", "2", "--master", "10.0.0.1", CLUSTER_TIME_OUT="900",
     )  # fmt: skip
     assert code == 0
     assert printed[:9] == [
@@ -230,6 +236,7 @@ def test_distribute_on_several_servers_counts_all_and_names_this_one(machine):
         "--master_port=8118", "--node_rank=2", "--cluster_time_out=900",
         f"--log_dir={machine.folder}/msrun_log", "--join=True",
     ]  # fmt: skip
+    assert f"data_dir='{data_of(machine)}'" in printed
 
 
 def test_a_port_that_is_taken_is_named_before_msrun_starts(machine):
