@@ -7,28 +7,29 @@ import mindspore.dataset as ds
 import numpy as np
 from mindspore import nn, ops
 
-TASK_ARGS = {"dead": False}
+TASK_ARGS = {"dead": False, "norm": False}
 RNG = np.random.default_rng(0)
 ROWS = RNG.normal(size=(24, 4)).astype(np.float32)
 LABELS = (ROWS[:, 0] > 0).astype(np.int32)
 
 
 class Net(nn.Cell):
-    """A body and a head; with `dead` no gradient gets to the body."""
+    """A body and a head, a norm between them; with `dead` no gradient gets to the body."""
 
-    def __init__(self, dead=False):
+    def __init__(self, dead=False, norm=False):
         super().__init__()
         self.body = nn.Dense(4, 6)
+        self.norm = nn.BatchNorm1d(6) if norm else ops.tanh
         self.head = nn.Dense(6, 2)
         self.dead = dead
 
     def construct(self, x):
-        y = ops.tanh(self.body(x))
+        y = self.norm(self.body(x))
         return self.head(ops.stop_gradient(y) if self.dead else y)
 
 
 def network(config):
-    return Net(config.task_args["dead"])
+    return Net(**config.task_args)
 
 
 def loss():
