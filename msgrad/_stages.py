@@ -11,6 +11,7 @@ from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
 from msgrad._carry import Carry, Keeping
+from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._optimizer import ClippedOptimizer
 from msgrad._updating import UpdatingOptimizer, UpdatingStep
@@ -60,6 +61,7 @@ class Stages:
         self._known: dict[Hashable, StageOfStep] = {}
         self._used: dict[Hashable, int] = {}  # the keys of what ran, numbered in that order
         self._optimizers: dict[Hashable, nn.Cell] = {}
+        self._inputs: Sequence[Any] = ()
         self.carry = Carry()
         self._current: StageOfStep | None = None
         self._ran: StageOfStep | None = None
@@ -114,6 +116,12 @@ class Stages:
         self._used.setdefault(self.current.key, len(self._used))
         self._ran = self.current
 
+    def set_inputs(self, inputs: Sequence[Any]) -> None:
+        """Let the graphs of all stages take inputs of these shapes."""
+        self._inputs = inputs
+        for stage in self._known.values():
+            stage.inner.set_inputs(*inputs)
+
     def resume(self) -> None:
         """Take the next stage as the one that ran last, since its state comes from a file."""
         self._ran = None
@@ -163,15 +171,43 @@ class Stages:
             optimizer = ClippedOptimizer(optimizer, self._clip_norm)
         if self._updates:
             optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
+        before = _children(self._network)
         inner = self._train_cell(self._network, optimizer)
         if not isinstance(inner, nn.Cell):
             raise ArgumentTypeError(
                 f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"
             )
+        _check_replaced(before, _children(self._network))
         inner.add_flags(training=self._network.training)
         if any(update.when == "before_forward" for update in self._updates):
             inner = UpdatingStep(inner, self._updates, self._due)
+        if self._inputs:
+            inner.set_inputs(*self._inputs)
         return inner
+
+
+def _children(network: nn.Cell) -> dict[tuple[int, str], nn.Cell]:
+    return {
+        (id(cell), name): child
+        for cell in every_cell(network)
+        for name, child in cell._cells.items()
+        if child is not None
+    }
+
+
+def _check_replaced(
+    before: dict[tuple[int, str], nn.Cell], after: dict[tuple[int, str], nn.Cell]
+) -> None:
+    """Refuse a train cell that exchanges cells of the network: each stage would do so again."""
+    replaced = [(old, after.get(place)) for place, old in before.items()]
+    replaced = [(old, new) for old, new in replaced if new is not old]
+    if replaced:
+        old, new = (type(cell).__name__ for cell in replaced[0])
+        raise ArgumentError(
+            f"train_cell put {new} in the place of {old} in the network, and would do so again in "
+            "each stage; make the network anew and cast it before it goes into the step: "
+            "mindspore.amp.auto_mixed_precision(net, 'O2')"
+        )
 
 
 def _check_optimizer(optimizer: Any, weights: Sequence[Parameter]) -> None:

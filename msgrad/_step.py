@@ -14,7 +14,7 @@ from msgrad._agreement import Agreement
 from msgrad._arguments import check_arguments
 from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError
-from msgrad._latch import release_latches
+from msgrad._latch import latches, release_latches
 from msgrad._loss import loss_network
 from msgrad._moving import note_moving
 from msgrad._ranks import saves_here
@@ -132,6 +132,7 @@ class TrainStep(nn.Cell):
         own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
+        own["_told_of_graph"] = False
         own["_watch"] = Watch(self.network)
         own["_agreement"] = Agreement(inner_network(self.network))
         own["_engine"] = Stages(
@@ -160,7 +161,57 @@ class TrainStep(nn.Cell):
 
     def construct(self, *inputs: Any) -> Any:
         # only an outer graph, such as that of a data sink, gets here
-        return self.inner(*inputs)
+        if self.ready_for_graph:
+            return self.inner(*inputs)
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "ready_for_graph":
+            # asked for in Python, when a graph around the step is compiled
+            self._into_graph()
+            return True
+        return super().__getattr__(name)
+
+    def _into_graph(self) -> None:
+        if latches():
+            # releasing a latch takes a gradient, which amid a compilation ends the process
+            text = (
+                "a TrainStep inside ms.jit does not notice a freeze in PYNATIVE_MODE of MindSpore "
+                "before 2.8; call the step itself, or use GRAPH_MODE"
+            )
+            logger.error(text)  # of what is raised here MindSpore tells nothing
+            raise ArgumentError(text)
+        self.prepare(runs=True)
+        if not self._told_of_graph:
+            self.__dict__["_told_of_graph"] = True
+            logger.warning(
+                "a TrainStep is compiled into a graph around it, which notices no later freeze, "
+                "stop or stage; call the step itself, or put a Schedule into ms.Model.train"
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainStep:
+        """Refuse to be copied: MindSpore's optimizers cannot be."""
+        raise ArgumentError(
+            "a TrainStep cannot be copied, since MindSpore's optimizers cannot; copy the network "
+            "and make a step over it, and take the state along with .save and .load"
+        )
+
+    def set_inputs(self, *inputs: Any, **named: Any) -> None:
+        """Say which dimensions of the inputs vary, so that one graph of a stage serves all sizes.
+
+        Args:
+            *inputs: A ``Tensor(shape=[None, 3], dtype=…)`` for each input of the step.
+            **named: Not used, the inputs of a step have no names.
+
+        Raises:
+            ArgumentError: An input is given by name.
+        """
+        if named:
+            raise ArgumentError(
+                f"input {next(iter(named))!r} is given by name; give one Tensor per input, in order"
+            )
+        super().set_inputs(*inputs)
+        self._engine.set_inputs(inputs)
 
     def set_grad(self, requires_grad: bool = True) -> TrainStep:
         """Refuse to be differentiated: the step takes the gradient itself.
@@ -333,6 +384,8 @@ def enter_as_next_call(
 
 def enter_for_sink(step: TrainStep) -> str:
     """Bring a step to the stage that a data sink runs next; return a phase for its outer cell."""
+    # the Schedule that asks for this tells of each change
+    step.__dict__["_told_of_graph"] = True
     step.prepare(runs=True)
     return f"train.stage{step._engine.number}"
 
