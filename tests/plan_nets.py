@@ -30,5 +30,5 @@ class Staged(nn.Cell):
         self.head = nn.Dense(4, 2)
 
     def construct(self, x: Tensor) -> Tensor:
-        x = ops.tanh(self.norm(self.fc1(x)))
+        x = self.norm(ops.tanh(self.fc1(x)))
         return self.head(ops.tanh(self.fc3(ops.tanh(self.fc2(x)))))
