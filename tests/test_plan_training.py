@@ -18,7 +18,7 @@ pytestmark = pytest.mark.usefixtures("mode")
 X = Tensor(np.linspace(-1, 1, 15).reshape(5, 3), ms.float32)
 Y = Tensor(np.linspace(0, 2, 10).reshape(5, 2), ms.float32)
 # Two compiled programs: sums in another order, a few units in the last place per step.
-NEAR = {"rtol": 1e-5, "atol": 1e-6}
+RTOL, ATOL = 1e-5, 1e-6
 
 
 def twins() -> tuple[Staged, Staged]:
@@ -55,7 +55,7 @@ def assert_moved_as(found: dict, expected: dict, names: set[str], before: dict) 
     moved = {name for name in found if found[name].tobytes() != before[name].tobytes()}
     assert moved == names
     for name in names:
-        np.testing.assert_allclose(found[name], expected[name], err_msg=name, **NEAR)
+        np.testing.assert_allclose(found[name], expected[name], rtol=RTOL, atol=ATOL, err_msg=name)
 
 
 def test_what_is_frozen_stays_and_groups_are_those_made_by_hand():
@@ -154,7 +154,9 @@ def test_gradients_are_stopped_scaled_and_reversed_as_the_rules_say():
     for parameter in net.trainable_params():
         name = parameter.name
         expected = factors[name.partition(".")[0]] * (free[name] - before[name])
-        np.testing.assert_allclose(found[name] - before[name], expected, err_msg=name, **NEAR)
+        np.testing.assert_allclose(
+            found[name] - before[name], expected, rtol=RTOL, atol=ATOL, err_msg=name
+        )
     assert found["fc1.weight"].tobytes() == before["fc1.weight"].tobytes()
     assert found["norm.beta"].tobytes() != before["norm.beta"].tobytes()
 
