@@ -18,7 +18,7 @@ from msgrad._command_plan import plan
 from msgrad._command_train import train
 from msgrad._doctor import checks
 from msgrad._errors import MsgradError, PlanError
-from msgrad._exit import BROKEN, FOUND, OK, UNUSABLE
+from msgrad._exit import BROKEN, FOUND, OK, STOPPED, UNUSABLE
 from msgrad._terminal import print_table
 
 _CODES = """
@@ -27,6 +27,7 @@ exit codes:
   1  {found}
   2  the command line or a file cannot be used
   3  an error inside msgrad or MindSpore; --debug shows where
+  130  stopped by Ctrl-C
 """
 
 
@@ -44,7 +45,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, 1 where something was found, 2 where the command or a file cannot be used,
-        3 for an error inside.
+        3 for an error inside, 130 where Ctrl-C stopped it.
     """
     given = _parser().parse_args(arguments)
     try:
@@ -54,6 +55,10 @@ def main(arguments: Sequence[str] | None = None) -> int:
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
+    except KeyboardInterrupt:
+        hint = "; --resume goes on after its last epoch" if given.run is train else ""
+        print(f"\nmsgrad: stopped{hint}", file=sys.stderr)
+        return STOPPED
     except (MsgradError, OSError) as error:
         return _failed(error, UNUSABLE, "", debug=given.debug)
     # never a traceback, whatever it is

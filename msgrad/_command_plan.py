@@ -24,10 +24,11 @@ from msgrad._fold import fold, fold_cells
 from msgrad._run import build
 from msgrad._summary import short_number
 from msgrad._terminal import print_table
-from msgrad._trainable import count, few
+from msgrad._trainable import count
 
 _COLUMNS = 100
 _MOST_LINES = 45
+_MOST_PATTERNS = 3
 _FIXED = (ADAPTS, KEPT, UNTRAINABLE)
 
 
@@ -126,12 +127,17 @@ def _short(label: str) -> str:
 
 def _taken(found: DryRun, rule: TakenBy) -> str:
     if rule.cells:
-        return f"{count(len(rule.takes), 'cell')}: {few(list(fold(rule.takes)))}"
+        return f"{count(len(rule.takes), 'cell')}: {_some(list(fold(rule.takes)))}"
     taken = set(rule.takes)
     # a cell is named as a whole where all that can train in it is taken
     kinds = {f.name: f.name in taken for f in found.stages[0].fates if f.fate not in _FIXED}
     folded = [pattern for pattern, names in fold_cells(kinds).items() if names[0] in taken]
-    return f"{count(len(taken), 'weight')}: {few(folded)}"
+    return f"{count(len(taken), 'weight')}: {_some(folded)}"
+
+
+def _some(patterns: Sequence[str]) -> str:
+    more = len(patterns) - _MOST_PATTERNS
+    return ", ".join(patterns[:_MOST_PATTERNS]) + (f" and {more} more" if more > 0 else "")
 
 
 def _totals(name: str, stage: StageFates) -> tuple[str, ...]:

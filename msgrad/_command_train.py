@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import sys
+import time
 from collections.abc import Sequence
 
 from msgrad._config import load_config
@@ -26,7 +27,8 @@ def train(given: argparse.Namespace) -> int:
     if tell:
         print(title(run), flush=True)
     try:
-        figures = train_run(run, resume=given.resume, report=print_epoch if tell else _nothing)
+        report = print_epoch if tell else _nothing
+        figures = train_run(run, resume=given.resume, report=report, tick=Progress(tell))
     except AuditError as error:
         print(f"msgrad: {error}", file=sys.stderr)
         return FOUND
@@ -42,6 +44,26 @@ def title(run: Run) -> str:
     config = run.config
     stages = "" if run.schedule is None else f", {len(run.schedule.stages)} stages"
     return f"{config.name} on {run.device}, {config.mode} mode, {config.epoch_size} epochs{stages}"
+
+
+class Progress:
+    """A line on a terminal that counts the steps of an epoch, written over again.
+
+    Args:
+        tell: Whether to write at all; where the output is no terminal nothing is written.
+    """
+
+    def __init__(self, tell: bool = True) -> None:
+        self._tell = tell and sys.stdout.isatty()
+        self._next = 0.0
+
+    def __call__(self, done: int, size: int) -> None:
+        """Count one step; a few times a second it is written."""
+        now = time.monotonic()
+        if self._tell and (now >= self._next or done == size):
+            self._next = now + 0.2
+            text = f"step {done}/{size}" if done < size else ""
+            print(f"\r\033[K{text}", end="", flush=True)
 
 
 def _nothing(_: Epoch) -> None:

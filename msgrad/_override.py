@@ -29,8 +29,13 @@ class ChangedDocument(Document):
         return super().problem(path, message) if change is None else Problem(change, None, message)
 
     def place(self, path: KeyPath) -> str:
-        """Say where a key stands: in the file or on the command line."""
-        return self._change(path) or super().place(path)
+        """Say where a key stands: in the file, on the command line, or in part on both."""
+        change = self._change(path)
+        if change is not None:
+            return change
+        inside = [self.changes[p] for p in self.changes if p[: len(path)] == path]
+        own = [super().place(path)] if path in self.lines or not inside else []
+        return ", ".join([*own, *inside])
 
     def _change(self, path: KeyPath) -> str | None:
         """Return the change that set a key, or a mapping or list that it lies in."""

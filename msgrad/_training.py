@@ -25,11 +25,17 @@ from msgrad._snapshot import Snapshot
 from msgrad._step import Position, TrainStep, count_steps, enter_for_sink
 
 _LOG = logging.getLogger("msgrad")
-_Report = Callable[["Epoch"], None]
+_Report = Callable[[Epoch], None]
+# Told after each step: steps of this epoch so far, and how many it has.
+_Tick = Callable[[int, int], None]
 
 
 def train(
-    run: Run, *, resume: str | Path | None = None, report: _Report = lambda _: None
+    run: Run,
+    *,
+    resume: str | Path | None = None,
+    report: _Report = lambda _: None,
+    tick: _Tick = lambda _, __: None,
 ) -> Figures:
     """Train a run to its end, saving after each epoch.
 
@@ -41,6 +47,7 @@ def train(
         resume: The ``ckpt_save_dir`` of a run that was stopped; it goes on behind its last epoch,
             with the batches that would have come.
         report: Called on rank 0 after each epoch.
+        tick: Called on rank 0 after each step, with the steps of this epoch so far and in all.
 
     Returns:
         What each epoch gave, and how far each weight moved.
@@ -60,7 +67,8 @@ def train(
     if position.step:
         # MindSpore skips so many batches, and shuffles on from there
         batches.set_init_step(position.step)
-    log, before = _Log(run, held_out, report), Snapshot(run.net)
+    log = _Log(run, held_out, report, tick, batches.get_dataset_size())
+    before = Snapshot(run.net)
     if len(run.steps) == 1:
         _by_model(run, batches, position, log)
     else:
@@ -158,9 +166,12 @@ def _by_loop(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
 class _Log(Callback):
     """Notes the losses; at the end of an epoch it evaluates, saves and reports."""
 
-    def __init__(self, run: Run, held_out: Dataset | None, report: _Report) -> None:
+    def __init__(
+        self, run: Run, held_out: Dataset | None, report: _Report, tick: _Tick, size: int
+    ) -> None:
         super().__init__()
         self.run, self.held_out, self.report = run, held_out, report
+        self.tick, self.size = tick, size
         self.epochs: list[Epoch] = []
         self.losses: dict[str, list[Tensor]] = {}
         self.began = 0.0
@@ -171,6 +182,8 @@ class _Log(Callback):
     def note(self, name: str, outputs: Any) -> None:
         loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
         self.losses.setdefault(name, []).append(loss)
+        if self.run.rank == 0:
+            self.tick(len(self.losses[name]), self.size)
 
     def finish(self, epoch: int, steps: int) -> None:
         run = self.run

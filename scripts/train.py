@@ -12,7 +12,7 @@ try:
     from rich.console import Console
 
     import msgrad as mg
-    from msgrad._command_train import print_epoch, print_figures, title
+    from msgrad._command_train import Progress, print_epoch, print_figures, title
     from msgrad._config import load_config
     from msgrad._run import build
     from msgrad._training import train
@@ -29,7 +29,7 @@ def run(arguments: argparse.Namespace) -> bool:
     console = Console(highlight=False)
     if run.rank == 0:
         console.rule(title(run))
-    figures = train(run, resume=arguments.resume, report=print_epoch)
+    figures = train(run, resume=arguments.resume, report=print_epoch, tick=Progress())
     if run.rank == 0:
         for weight in shown:
             if len(weight.shape) == 4:

@@ -128,7 +128,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines():
 
 
 FILES = [
-    pytest.param("- a", "c.yaml: plan ['a'] is no mapping; ", id="list"),
+    pytest.param("- a", "c.yaml:1: the file holds ['a']; write plan:", id="list"),
     pytest.param("a: [", "c.yaml:2: the file is no YAML: expected the node content", id="yaml"),
     pytest.param("seed: 1", "c.yaml: task is missing; give the Python file that", id="no-task"),
     pytest.param(
@@ -207,10 +207,7 @@ WRONG = {
     "optimizer.learning_rate=many": (
         "learning_rate 'many' of optimizer SGD is no number; give 0 or more"
     ),
-    "plan.0.freeze=": (
-        "freeze None of rule 1, freeze has no pattern; give a name such as conv1, or a list of "
-        "names"
-    ),
+    "plan.0.freeze=": "freeze of rule 1 is empty; give it a value, or drop the key",
 }
 
 
