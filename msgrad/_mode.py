@@ -33,3 +33,9 @@ def running_in(mode: int) -> Iterator[None]:
         yield
     finally:
         ms.set_context(mode=before)
+
+
+def sharding_mode() -> str | None:
+    """Return the parallel mode, where it is one that shards weights while a graph is compiled."""
+    mode = str(ms.get_auto_parallel_context("parallel_mode"))
+    return mode if mode in ("semi_auto_parallel", "auto_parallel") else None

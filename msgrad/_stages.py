@@ -13,6 +13,7 @@ from mindspore import dtype as mstype
 from msgrad._carry import Carry, Keeping
 from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError
+from msgrad._mode import sharding_mode
 from msgrad._optimizer import ClippedOptimizer
 from msgrad._updating import UpdatingOptimizer, UpdatingStep
 
@@ -145,6 +146,12 @@ class Stages:
             self.carry.forget(stage.keeping)
 
     def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageOfStep:
+        mode = sharding_mode()
+        if self._used and mode is not None:
+            raise ArgumentError(
+                f"parallel_mode {mode!r} shards weights and optimizer state, which a new stage "
+                "cannot take over; freeze before the first step, or train in data_parallel"
+            )
         optimizer = self._optimizers.get(key[0])
         if optimizer is None:
             optimizer = self._make_optimizer(list(weights))

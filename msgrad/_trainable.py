@@ -10,6 +10,7 @@ from mindspore import Parameter, nn
 
 from msgrad._claims import Record
 from msgrad._errors import ArgumentError, ConflictError
+from msgrad._mode import sharding_mode
 from msgrad._paths import paths_of
 from msgrad._reach import Reach, find_reach
 from msgrad._select import Pattern, select
@@ -73,6 +74,12 @@ class Trainable:
         return left
 
     def _find(self, inputs: Sequence[object]) -> Reach:
+        mode = sharding_mode()
+        if mode is not None:
+            raise ArgumentError(
+                f"parallel_mode {mode!r} shards weights in the first graph that is compiled, which "
+                "the look for what a gradient reaches would be; give TrainStep unreached='allow'"
+            )
         try:
             return find_reach(self._network, inputs)
         except Exception as error:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import copy
 import logging
+from collections.abc import Iterator
 
 import mindspore as ms
 import numpy as np
@@ -147,3 +148,31 @@ def test_an_input_of_varying_size_has_no_name():
     step = step_over(Line(), sgd)
     with pytest.raises(mg.ArgumentError, match=r"input 'x' is given by name; give one Tensor per"):
         step.set_inputs(x=Tensor(shape=[None], dtype=ms.float32))
+
+
+# --- weights that are sharded while a graph is compiled
+
+
+@pytest.fixture(params=["semi_auto_parallel", "auto_parallel"])
+def sharded(request: pytest.FixtureRequest) -> Iterator[str]:
+    ms.set_auto_parallel_context(parallel_mode=request.param)
+    yield request.param
+    ms.reset_auto_parallel_context()
+
+
+def test_where_weights_are_sharded_it_does_not_look_for_the_reach(sharded: str):
+    step = step_over(Line(), sgd, unreached="freeze")
+    with pytest.raises(mg.ArgumentError, match=rf"'{sharded}' shards .*; give TrainStep unreached"):
+        step(X)
+    assert step.compilations == 0
+
+
+def test_where_weights_are_sharded_a_second_stage_is_refused(sharded: str):
+    net = Line()
+    step = step_over(net, sgd)
+    mg.freeze(net, "a")
+    step.prepare(runs=True)
+    assert step.trainable == ["b.weight", "c.weight"]
+    mg.freeze(net, "b")
+    with pytest.raises(mg.ArgumentError, match=rf"'{sharded}' shards .*; freeze before the first"):
+        step.prepare(runs=True)
