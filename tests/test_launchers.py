@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import re
+import shlex
 import shutil
 import socket
 import subprocess
@@ -306,3 +308,28 @@ def test_an_environment_that_is_set_already_is_left_as_it_is(machine):
     _, printed, said = machine.start(LAUNCHERS[0], CONFIG, ASCEND_HOME_PATH="/opt/cann")
     assert said == ""
     assert printed[-1] == CONFIG
+
+
+# --- what docs/ascend.md tells to type
+
+
+def commands_of_the_guide() -> list[list[str]]:
+    text = (ROOT / "docs" / "ascend.md").read_text(encoding="utf-8")
+    lines = re.findall(r"^bash scripts/(run_.*)$", text, re.MULTILINE)
+    return [shlex.split(line) for line in lines]
+
+
+@pytest.mark.parametrize("command", commands_of_the_guide(), ids=" ".join)
+def test_a_command_of_the_guide_is_accepted_and_names_a_config_that_is_there(machine, command):
+    script, config, *others = command
+    shutil.copytree(ROOT / "configs", machine.folder / "configs")
+    for place in [word for word in others if "/" in word]:
+        path = machine.folder / place.removeprefix("/data/")
+        path.parent.mkdir(parents=True, exist_ok=True)
+        path.touch() if path.suffix else path.mkdir()
+    others = [word.removeprefix("/data/") for word in others]
+    if "distribute" in script and "--port" not in others:
+        others += ["--port", str(free_port())]
+    code, printed, said = machine.start(script, config, *others)
+    assert (code, "usage" in said) == (0, False)
+    assert config in printed
