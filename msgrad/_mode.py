@@ -1,4 +1,4 @@
-"""How graphs run: in which mode for the length of a block, and whether they compute at all."""
+"""How graphs run: in which mode, whether they compute at all, whether they shard weights."""
 
 from __future__ import annotations
 
