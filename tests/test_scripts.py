@@ -1,29 +1,29 @@
-"""The digits: data, configs, and runs of the training script."""
+"""The digits, and the scripts that train, evaluate, audit and export."""
 
 from __future__ import annotations
 
-import io
 import json
 import os
 import subprocess
 import sys
-from dataclasses import asdict
 from pathlib import Path
 
+import mindspore as ms
 import numpy as np
 import pytest
-import yaml
-from mindspore import Tensor
-from rich.console import Console
+from mindspore import Tensor, nn
 
-import msgrad as mg
+import audit as auditing
+import compare
+import eval as evaluating
+import export as exporting
 import train
-from config import Config, Optimizer, load_config
 from digits import DigitsNet, digits_dataset, load_digits
 
 ROOT = Path(__file__).resolve().parent.parent
-CONFIGS = sorted((ROOT / "configs").glob("digits_*.yaml"))
-STEPS_PER_EPOCH = 1437 // 32
+SCRIPTS = ROOT / "scripts"
+FREEZE = str(ROOT / "configs" / "digits_freeze_conv1.yaml")
+SHORT = ["--set", "epoch_size=1", "batch_size=479", "device_target=CPU"]
 EVERY_WEIGHT = [
     "conv1.weight",
     "conv2.weight",
@@ -33,23 +33,6 @@ EVERY_WEIGHT = [
     "head.weight",
     "head.bias",
 ]
-
-
-def run(name, *changes):
-    """Train in this process; return what was printed and what was written."""
-    config = load_config(str(ROOT / "configs" / f"{name}.yaml"), changes)
-    output = io.StringIO()
-    assert train.run(config, Console(file=output, width=80))
-    folder = Path("runs", config.name)
-    return output.getvalue(), json.loads((folder / "figures.json").read_text()), folder
-
-
-def changes_of(figures):
-    return {layer["name"]: layer["max_change"] for layer in figures["layers"]}
-
-
-def held_of(figures):
-    return [layer["name"] for layer in figures["layers"] if layer["held"]]
 
 
 # --- data and network
@@ -90,143 +73,118 @@ def test_the_network_is_that_of_the_original_experiment_with_a_head():
     assert net(Tensor(np.zeros((3, 1, 8, 8), np.float32))).shape == (3, 10)
 
 
-# --- configs
+# --- train.py
 
 
-@pytest.mark.parametrize("path", CONFIGS, ids=lambda path: path.stem)
-def test_a_shipped_config_loads_and_is_named_after_its_file(path):
-    assert load_config(str(path)).name == path.stem
+def started(monkeypatch, module, *arguments):
+    """Run the main of a script in this process; return its exit code."""
+    monkeypatch.setattr(sys, "argv", ["script", *arguments])
+    with pytest.raises(SystemExit) as ended:
+        module.main()
+    return ended.value.code
 
 
-def write(text):
-    Path("c.yaml").write_text(text)
-    return "c.yaml"
-
-
-@pytest.mark.parametrize(
-    ("change", "key", "value"),
-    [
-        pytest.param("epoch_size=3", "epoch_size", 3, id="number"),
-        pytest.param("freeze=10", "freeze", ["10"], id="layer-named-10"),
-        pytest.param("freeze=[conv1, head]", "freeze", ["conv1", "head"], id="list"),
-        pytest.param("stop_by_hand=true", "stop_by_hand", True, id="switch"),
-        pytest.param(
-            "optimizer.learning_rate=1e-3", "optimizer", Optimizer(learning_rate=0.001), id="nested"
-        ),
-    ],
-)
-def test_a_change_sets_one_key_and_leaves_the_others(change, key, value):
-    changed = load_config(write(""), [change])
-    assert asdict(changed) == asdict(Config()) | asdict(Config(**{key: value}))
-    assert getattr(changed, key) == value
-
-
-@pytest.mark.parametrize(
-    ("text", "message"),
-    [
-        pytest.param("freez: [conv1]", "key 'freez' in .* did you mean 'freeze'", id="misspelt"),
-        pytest.param("learning_rate: 1", "key 'learning_rate' .* unknown", id="wrong-parent"),
-        pytest.param(
-            "optimizer: {learning_rat: 1}", "did you mean 'learning_rate'", id="misspelt-below"
-        ),
-        pytest.param("zzz: 1", "known are name, mode", id="nothing-near"),
-        pytest.param("epoch_size: many", "epoch_size 'many' is not of type int", id="type"),
-        pytest.param("epoch_size: true", "epoch_size True is not of type int", id="bool-is-no-int"),
-        pytest.param("optimizer: 3", "optimizer 3 is not a mapping", id="no-mapping"),
-        pytest.param("- a", "is not a mapping", id="list-at-the-top"),
-        pytest.param("a: [", "is not YAML", id="broken"),
-    ],
-)
-def test_a_config_that_cannot_be_used_is_refused_with_the_remedy(text, message):
-    with pytest.raises(mg.PlanError, match=message):
-        load_config(write(text))
-
-
-@pytest.mark.parametrize(
-    ("change", "message"),
-    [
-        pytest.param("epoch_size", "has no '='; write --set key=value", id="no-equals"),
-        pytest.param("epoch_sise=3", "did you mean 'epoch_size'", id="misspelt"),
-        pytest.param("stop=[a", "is not YAML", id="broken"),
-        pytest.param("seed.x=1", "seed 1 is not a mapping", id="below-a-number"),
-    ],
-)
-def test_a_change_that_cannot_be_made_is_refused_with_the_remedy(change, message):
-    with pytest.raises(mg.PlanError, match=message):
-        load_config(write("seed: 1"), [change])
-
-
-def test_a_missing_config_is_named():
-    with pytest.raises(mg.PlanError, match=r"config 'none\.yaml' cannot be read"):
-        load_config("none.yaml")
-
-
-def test_an_unknown_optimizer_names_the_nearest():
-    with pytest.raises(mg.PlanError, match="did you mean 'Momentum'"):
-        train.make_optimizer(Config(optimizer=Optimizer(name="Momentun")))
-
-
-# --- runs
-
-
-def test_the_baseline_reads_nine_of_ten_held_out_digits_and_every_weight_moves():
-    output, figures, _ = run("digits_baseline", "epoch_size=4")
-    assert figures["epochs"][-1]["accuracy"] > 0.9
-    assert min(changes_of(figures).values()) > 0.01
-    assert held_of(figures) == []
-    assert "conv1.weight: moved, max change" in output
-
-
-@pytest.mark.parametrize("name", ["digits_stop_conv1", "digits_freeze_conv1"])
-def test_a_held_conv1_keeps_its_bits_and_all_others_move(name):
-    output, figures, folder = run(name, "epoch_size=1")
-    assert "conv1.weight: bits equal" in output
-    assert held_of(figures) == ["conv1.weight"]
-    changes = changes_of(figures)
-    assert changes.pop("conv1.weight") == 0.0
-    assert list(changes) == EVERY_WEIGHT[1:]
-    assert min(changes.values()) > 0.01
+def test_train_shows_kernels_and_that_a_held_conv1_kept_its_bits(monkeypatch, capsys):
+    arguments = ["--config", FREEZE, *SHORT, "--show", "conv1"]
+    assert started(monkeypatch, train, *arguments) == 0
+    output = capsys.readouterr().out
+    ms.set_seed(1)
+    first = DigitsNet().conv1.weight.asnumpy()[0, 0, 0]
+    row = " ".join(f"{value:7.4f}" for value in first)
+    # before and after
+    assert output.count(row) == 2
+    assert "conv1.weight: bits equal, all 96 values as before the run" in output
+    assert "held: 1 of 1 kept their bits" in output
+    folder = Path("runs/digits_freeze_conv1")
     assert (folder / "layers.png").read_bytes().startswith(b"\x89PNG")
+    figures = json.loads((folder / "figures.json").read_text())
+    assert [layer["name"] for layer in figures["layers"]] == EVERY_WEIGHT
+    assert [layer["held"] for layer in figures["layers"]] == [True] + [False] * 6
 
 
-def test_a_stop_by_hand_lets_weight_decay_shrink_conv1_as_computed():
-    """Without a gradient a step multiplies each weight by 1 - learning rate × weight decay."""
-    _, figures, _ = run("digits_stop_by_hand", "epoch_size=1")
-    net_weight = 0.24926521  # the largest of conv1 at seed 1
-    expected = net_weight * (1 - (1 - 0.005 * 0.1) ** STEPS_PER_EPOCH)
-    assert changes_of(figures)["conv1.weight"] == pytest.approx(expected, rel=1e-3)
-    assert held_of(figures) == []
+def test_compare_puts_runs_side_by_side(monkeypatch, capsys):
+    for name, held, change in (("a", True, 0.0), ("b", False, 0.25)):
+        Path("runs", name).mkdir(parents=True)
+        layer = {"name": "conv1.weight", "held": held, "max_change": change}
+        layers = [{**layer, "bits_changed": int(change > 0)}]
+        content = {"layers": layers, "epochs": [{"accuracy": 0.5}, {"accuracy": 0.95}]}
+        Path("runs", name, "figures.json").write_text(json.dumps(content))
+    monkeypatch.setattr(sys, "argv", ["compare.py", "a", "b"])
+    compare.main()
+    rows = [line.split() for line in capsys.readouterr().out.splitlines()]
+    assert ["a", "held,", "bits", "equal", "0", "0.950"] in rows
+    assert ["b", "moved", "0.25", "0.950"] in rows
 
 
-def test_the_resolved_config_of_a_run_starts_the_same_run():
-    _, _, folder = run("digits_freeze_conv1", "epoch_size=1", "name=short", "seed=4")
-    again = load_config(str(folder / "config.yaml"))
-    assert (again.name, again.seed, again.freeze) == ("short", 4, ["conv1"])
-    assert asdict(again) == yaml.safe_load((folder / "config.yaml").read_text())
+# --- the commands
 
 
-# --- the command
-
-
-def command(*arguments, path=ROOT):
-    """Run train.py as a user does."""
-    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}"}
-    program = [sys.executable, str(ROOT / "scripts" / "train.py"), *arguments]
+def command(script, *arguments, path=ROOT):
+    """Run a script as a user does."""
+    environment = os.environ | {"PYTHONPATH": f"{path}{os.pathsep}{ROOT}", "GLOG_v": "3"}
+    program = [sys.executable, str(SCRIPTS / script), *arguments]
     return subprocess.run(program, env=environment, capture_output=True, text=True)
 
 
 def test_a_misspelt_key_on_the_command_line_is_one_line_and_exit_code_1():
-    config = str(ROOT / "configs" / "digits_baseline.yaml")
-    done = command("--config", config, "--set", "batchsize=8")
-    assert done.returncode == 1
-    assert done.stderr.splitlines()[-1].startswith("train.py: key 'batchsize'")
-    assert "did you mean 'batch_size'" in done.stderr
-    assert "Traceback" not in done.stderr
+    done = command("train.py", "--config", FREEZE, "--set", "batchsize=8")
+    assert (done.returncode, done.stdout) == (1, "")
+    assert done.stderr == (
+        "train.py: --set batchsize=8: key 'batchsize' of the file is unknown; did you mean "
+        "'batch_size'?\n"
+    )
 
 
 def test_a_missing_extra_is_answered_by_the_install_line(tmp_path):
     (tmp_path / "rich.py").write_text("raise ModuleNotFoundError(name='rich')")
-    done = command("--config", "any.yaml", path=tmp_path)
+    done = command("train.py", "--config", "any.yaml", path=tmp_path)
     assert done.returncode == 1
     assert "train.py needs rich" in done.stderr
     assert "pip install -e '.[tools]'" in done.stderr
+
+
+@pytest.fixture(scope="module")
+def weights(tmp_path_factory):
+    """A checkpoint of a digits network whose head answers 3 to every image."""
+    net = DigitsNet()
+    net.head.weight.set_data(Tensor(np.zeros((10, 54), np.float32)))
+    net.head.bias.set_data(Tensor(np.eye(10, dtype=np.float32)[3]))
+    path = tmp_path_factory.mktemp("weights") / "three.ckpt"
+    ms.save_checkpoint(net, str(path))
+    return str(path)
+
+
+def test_eval_reads_weights_and_prints_the_figures_of_the_task(weights):
+    done = command("eval.py", "--config", FREEZE, "--ckpt_path", weights, "--json", *SHORT)
+    assert done.stderr == ""
+    labels = load_digits()[1][1]
+    assert json.loads(done.stdout) == {"accuracy": pytest.approx(np.mean(labels == 3))}
+
+
+@pytest.mark.parametrize("script", [evaluating, exporting], ids=["eval", "export"])
+def test_weights_that_are_not_there_are_named(monkeypatch, script):
+    message = started(monkeypatch, script, "--config", FREEZE, *SHORT)
+    assert message.startswith(f"{Path(script.__file__).name}: --set ckpt_path=")
+    assert "ckpt_path 'runs/digits_freeze_conv1/weights.ckpt' is no file" in message
+
+
+def test_export_writes_a_mindir_that_answers_as_the_network(weights):
+    done = command("export.py", "--config", FREEZE, "--ckpt_path", weights, "--file_name", "d/net",
+                   "--set", "batch_size=2", "device_target=CPU")  # fmt: skip
+    assert (done.stderr, done.stdout) == ("", "wrote d/net.mindir, for inputs of (2, 1, 8, 8)\n")
+    graph = nn.GraphCell(ms.load("d/net.mindir"))
+    scores = graph(Tensor(np.zeros((2, 1, 8, 8), np.float32))).asnumpy()
+    np.testing.assert_array_equal(scores, np.eye(10, dtype=np.float32)[[3, 3]])
+
+
+def test_audit_is_the_command_of_that_name(monkeypatch, capsys):
+    changes = ["--set", "epoch_sise=1", "--json", "--html", "a.html"]
+    assert started(monkeypatch, auditing, "--config", FREEZE, *changes) == 2
+    assert "did you mean 'epoch_size'?" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize("script", ["train.py", "eval.py", "audit.py", "export.py"])
+def test_a_script_is_short_and_says_how_it_is_called(script):
+    text = (SCRIPTS / script).read_text(encoding="utf-8")
+    assert text.count("\n") < 150
+    assert f"\npython scripts/{script} --config configs/" in text
