@@ -107,12 +107,16 @@ def parse_document(text: str, file: str | None = None) -> Document:
         node = loader.get_single_node()
         values = {} if node is None else reader.value(node, (), frozenset())
     except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        reason = getattr(error, "problem", None) or " ".join(str(error).split())
-        line = mark.line + 1 if mark is not None else None
-        raise _unreadable(file, line, f"is no YAML: {reason}; write key: value lines") from None
-    # a mapping that is used twice, by an anchor, is read twice
-    return Document(values, file, reader.lines, tuple(dict.fromkeys(reader.problems)))
+        raise _unreadable(file, *_reason(error, text)) from None
+    return Document(values, file, reader.lines, tuple(reader.problems))
+
+
+def _reason(error: Any, text: str) -> tuple[int, str]:
+    """Return the line of an error of PyYAML, and what it says."""
+    mark = getattr(error, "problem_mark", None)
+    line = mark.line if mark is not None else text.count("\n", 0, getattr(error, "position", 0))
+    reason = getattr(error, "problem", None) or getattr(error, "reason", error)
+    return line + 1, f"is no YAML: {reason}; write key: value lines"
 
 
 def _unreadable(file: str | None, line: int | None, reason: str) -> PlanError:
@@ -128,6 +132,8 @@ class _Reader:
         self._file = file
         self.lines: dict[KeyPath, int] = {}
         self.problems: list[Problem] = []
+        # an anchor that is used again brings the same node, flat already
+        self._seen: set[int] = set()
 
     def value(self, node: Any, path: KeyPath, above: frozenset[int]) -> Any:
         if id(node) in above:
@@ -149,19 +155,26 @@ class _Reader:
         return self.value(node, path, above)
 
     def _mapping(self, node: Any, path: KeyPath, above: frozenset[int]) -> dict[Any, Any]:
-        own: dict[Any, int] = {}
-        for key_node, _ in node.value:
-            key, line = self._key(key_node), key_node.start_mark.line + 1
-            if key in own and key_node.tag != "tag:yaml.org,2002:merge":
-                self.problems.append(Problem(self._file, line, _twice(key, own[key])))
-            own.setdefault(key, line)
-        self._loader.flatten_mapping(node)
+        if id(node) not in self._seen:
+            self._seen.add(id(node))
+            self._note_twice(node)
+            self._loader.flatten_mapping(node)
         values = {}
         for key_node, value_node in node.value:
             key = self._key(key_node)
             self.lines[(*path, key)] = key_node.start_mark.line + 1
             values[key] = self.value(value_node, (*path, key), above)
         return values
+
+    def _note_twice(self, node: Any) -> None:
+        own: dict[Any, int] = {}
+        for key_node, _ in node.value:
+            if key_node.tag == "tag:yaml.org,2002:merge":
+                continue  # what it brings may stand here too, and then counts
+            key, line = self._key(key_node), key_node.start_mark.line + 1
+            if key in own:
+                self.problems.append(Problem(self._file, line, _twice(key, own[key])))
+            own.setdefault(key, line)
 
     def _key(self, node: Any) -> Any:
         if not isinstance(node, self._yaml.ScalarNode):

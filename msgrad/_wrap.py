@@ -282,12 +282,12 @@ def _check_construct(paths: list[tuple[str, nn.Cell]]) -> None:
 def _check_lists(net: nn.Cell, paths: list[tuple[str, nn.Cell]]) -> None:
     """Refuse a cell that the network also reaches past `_cells`, where no wrapper can stand."""
     sought = {id(_core(cell)): path for path, cell in reversed(paths)}
-    where = {id(_core(cell)): path for path, cell in reversed(cell_paths(net))}
     for holder in every_cell(net):
         for name, value in _plain(holder):
             for cell in _cells_in(value):
                 if id(_core(cell)) in sought:
-                    at = f"{where.get(id(_core(holder)), '')}.{name}".lstrip(".")
+                    where = {_core(cell): path for path, cell in reversed(cell_paths(net))}
+                    at = f"{where.get(_core(holder), '')}.{name}".lstrip(".")
                     raise ArgumentError(
                         f"cell {sought[id(_core(cell))]!r} is also held in the plain "
                         f"{type(value).__name__} {at!r}, past any wrapper; keep those cells in an "

@@ -256,6 +256,36 @@ def test_a_frozen_norm_goes_on_adapting_through_stages_where_its_rule_says_so():
     ]
 
 
+def test_a_run_that_is_resumed_is_under_its_plan_once(tmp_path):
+    plan = mg.Plan.from_dict(
+        {
+            "plan": [{"freeze": ["fc1", "norm"]}],
+            "stages": [{"train": "head", "epochs": 1}, {"train": "the rest"}],
+        }
+    )
+
+    def run() -> tuple[Staged, mg.TrainStep, mg.Schedule]:
+        net = Staged()
+        step = plan.train_step(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), unreached="allow")
+        schedule = plan.schedule(step)
+        assert schedule is not None
+        return net, step, schedule
+
+    _, step, schedule = run()
+    schedule.at(epoch=1)
+    step.save(tmp_path / "run.ckpt")
+    net, again, schedule = run()
+    again.load(tmp_path / "run.ckpt")
+    schedule.at(epoch=1)
+    assert again.trainable == step.trainable
+    assert plan.apply(net).frozen == []
+    texts = [r.text for r in mg.explain(net, "fc1.bias").reasons if r.kind == "freeze"]
+    assert texts == [
+        "rule 1 of the plan keeps it, over the model",
+        "stage 2 of the schedule keeps it as well",
+    ]
+
+
 def test_a_network_that_is_no_cell_is_refused():
     with pytest.raises(mg.ArgumentTypeError, match="net 'fc1' is no Cell"):
         mg.Plan.from_dict({}).apply("fc1")  # pyright: ignore[reportArgumentType]
