@@ -5,7 +5,7 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 import msgrad as mg
 from msgrad import _plan_apply
@@ -144,21 +144,22 @@ def test_nothing_is_half_done_after_an_exception_half_way(plan, failing, monkeyp
     assert state_of(net) == before
 
 
-class Normal(nn.Cell):
-    """A norm that nothing can hold, which a freeze warns of."""
+class Dropping(nn.Cell):
+    """A layer that drops whatever the mode is, which a freeze warns of."""
 
     def __init__(self) -> None:
         super().__init__()
         self.fc = nn.Dense(4, 4)
-        self.norm = nn.InstanceNorm1d(4)
-        self.head = nn.Dense(4, 2)
+
+    def construct(self, x: Tensor) -> Tensor:
+        return ops.dropout(self.fc(x), 0.5)
 
 
 def test_nothing_is_half_done_where_a_warning_is_an_error():
-    net = Normal()
+    net = nn.SequentialCell(Dropping(), nn.Dense(4, 2))
     before = state_of(net)
-    plan = mg.Plan.from_dict({"plan": [{"stop": "fc"}, {"freeze": "norm"}]})
-    with pytest.raises(UserWarning, match="InstanceNorm"):
+    plan = mg.Plan.from_dict({"plan": [{"stop": "0.fc"}, {"freeze": "0"}]})
+    with pytest.raises(UserWarning, match=r"calls dropout without training=self\.training"):
         plan.apply(net)
     assert state_of(net) == before
 
