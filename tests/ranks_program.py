@@ -83,7 +83,7 @@ class Run:
             if number == CHANGE:
                 self.frozen.undo()
             self.step(*own_part(number))
-            if number in (first, CHANGE):
+            if number in (first, CHANGE) and ms.get_context("mode") == ms.GRAPH_MODE:
                 self.reduced.append(reduced(self.step))
             if save and number + 1 in (2, SAVED):
                 self.step.save(self.folder / f"rank{communication.get_rank()}" / "run.ckpt")
@@ -105,10 +105,12 @@ def write(path: Path, content: object) -> None:
 
 
 def whole(folder: Path) -> None:
-    """Train without interruption, then try all that is refused."""
-    run = Run(folder)
-    run.go(0, STEPS)
-    run.write("whole")
+    """Train without interruption, in both modes, then try all that is refused."""
+    for name, mode in {"pynative": ms.PYNATIVE_MODE, "whole": ms.GRAPH_MODE}.items():
+        ms.set_context(mode=mode)
+        run = Run(folder)
+        run.go(0, STEPS)
+        run.write(name)
     told = {case.__name__: case(folder) for case in CASES}
     write(folder / f"cases.{communication.get_rank()}.json", told)
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import logging
 import os
@@ -105,13 +106,21 @@ class Launched:
 
 @pytest.fixture(scope="module")
 def launched(tmp_path_factory: pytest.TempPathFactory) -> Launched:
-    folder = tmp_path_factory.mktemp("ranks")
-    with ThreadPoolExecutor() as pool:
-        whole = pool.submit(finish, "whole", folder)
-        killed = kill_past_the_save(folder)
-        finish("resumed", folder)
-        whole.result()
-    return Launched(folder, killed)
+    """All launches, once: workers of pytest-xdist that share this module wait for the first."""
+    base = tmp_path_factory.getbasetemp()
+    folder = (base.parent if "PYTEST_XDIST_WORKER" in os.environ else base) / "ranks"
+    folder.mkdir(exist_ok=True)
+    done = folder / "killed.json"
+    with (folder / "lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        if not done.exists():
+            with ThreadPoolExecutor() as pool:
+                whole = pool.submit(finish, "whole", folder)
+                killed = kill_past_the_save(folder)
+                finish("resumed", folder)
+                whole.result()
+            done.write_text(json.dumps(killed))
+    return Launched(folder, json.loads(done.read_text()))
 
 
 def joined_run() -> dict[str, np.ndarray]:
@@ -139,7 +148,7 @@ def joined_run() -> dict[str, np.ndarray]:
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("run", ["whole", "resumed"])
+@pytest.mark.parametrize("run", ["whole", "resumed", "pynative"])
 def test_both_ranks_have_equal_bits_and_equal_one_process_on_the_joined_batch(launched, run):
     """To 1e-6 of the largest weight, 1: float32 and another order of the sums."""
     first, second = (launched.weights(run, rank) for rank in range(RANKS))
