@@ -73,8 +73,11 @@ def largest_change(way: str) -> float:
     net = DigitsNet(stop_by_hand=by_hand)
     before = mg.Snapshot(net, "conv1")
     step = make_step(net).set_train()
+    batches = digits_dataset(*load_digits()[0], 32, shuffle=True)
+    # one iterator for all epochs, which shuffles anew for each
+    rows = batches.create_tuple_iterator(num_epochs=EPOCHS)
     for _ in range(EPOCHS):
-        for image, label in digits_dataset(*load_digits()[0], 32, shuffle=True):
+        for image, label in rows:
             step(image, label)
     return before.compare().rows[0].max_change
 

@@ -12,9 +12,9 @@ from pathlib import Path
 import numpy as np
 
 from msgrad._errors import ArgumentError
+from msgrad._samples import KEY_BYTES
 
 _FIRST_ROWS = 256
-KEY_BYTES = 16
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,10 @@ class FeatureStore:
         for array, value in zip(self._arrays, values, strict=True):
             array[start:end] = value[list(fresh.values())]
         self._places.update(zip(fresh, range(start, end), strict=True))
+
+    def clear(self) -> None:
+        """Forget all rows."""
+        self._places = {}
 
     def flush(self) -> None:
         """Write what is kept in files to the disk; the rows first, then what tells of them."""

@@ -18,10 +18,11 @@ from msgrad import _claims
 from msgrad._behaviour import is_held
 from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
-from msgrad._feature_store import KEY_BYTES, FeatureStore, RowKind
+from msgrad._feature_store import FeatureStore, RowKind
 from msgrad._fingerprint import fingerprint
 from msgrad._frozen_part import find_frozen_part, new_buffer
 from msgrad._rehearsal import Rehearsal, seeds_kept
+from msgrad._samples import batches_of, keys_of, random_operations, reordered, rows_of
 from msgrad._select import Selection
 from msgrad._summary import inner_network
 from msgrad._taps import FILL, REPLAY
@@ -83,7 +84,7 @@ def replay_frozen(
         ['1'] 8 2
     """
     _check(step_or_net, dataset, augmented)
-    first = next(_batches(dataset), None)
+    first = next(batches_of(dataset), None)
     if first is None:
         raise ArgumentError("dataset has no batch; give one that has")
     replay = Replay(step_or_net, dataset, first, max_bytes, folder)
@@ -120,7 +121,7 @@ class Replay:
         self._buffers: dict[int, list[Any]] = {}
         self._store: FeatureStore | None = None
         self.hits = self.misses = self._calls = 0
-        rows = _rows(first)
+        rows = rows_of(first)
         self._part = find_frozen_part(self._network, first, rows)
         try:
             self.refused = {_short(self, p): why for p, why in self._part.refused.items()}
@@ -161,19 +162,24 @@ class Replay:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
         self._look(now=True)
-        for batch in _batches(self._dataset):
+        for batch in batches_of(self._dataset):
             yield self(*batch)
         self._kept.flush()
 
     def build(self) -> None:
         """Compute the samples of the dataset that are not kept yet; nothing is trained."""
         self._look(now=True)
-        for batch in _batches(self._dataset):
+        for batch in batches_of(self._dataset):
             if self._kept.full:
                 break
-            if not self._kept.has(_keys(batch)):
+            if not self._kept.has(keys_of(batch)):
                 self._keep(batch, self._fill(batch))
         self._kept.flush()
+
+    def rebuild(self) -> None:
+        """Forget what is kept, and compute it anew."""
+        self._kept.clear()
+        self.build()
 
     def close(self) -> None:
         """Take the wrappers out of the network, and let go of what is kept in memory."""
@@ -209,7 +215,7 @@ class Replay:
 
     def _fill(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Let the frozen part compute a batch; the buffers hold it afterwards."""
-        self._use(_rows(inputs))
+        self._use(rows_of(inputs))
         self._part.do(FILL)
         adapting = Rehearsal(_adapting(self._network))
         with seeds_kept():
@@ -218,10 +224,10 @@ class Replay:
         return [copy_of(tap.buffer) for tap in self._part.needed]
 
     def _keep(self, inputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-        self._kept.add(_keys(inputs), values)
+        self._kept.add(keys_of(inputs), values)
 
     def _load(self, inputs: Sequence[Any]) -> bool:
-        keys = _keys(inputs)
+        keys = keys_of(inputs)
         if not self._kept.has(keys):
             return False
         self._use(len(keys))
@@ -243,11 +249,11 @@ class Replay:
 
     def _check_rows(self, first: Sequence[Tensor]) -> None:
         """Compute the first batch again in another order and with other mates."""
-        rows = _rows(first)
+        rows = rows_of(first)
         before = self._fill(first)
         order = np.random.default_rng(0).permutation(rows)
         order[rows // 2 :] = order[0]
-        mixed = [_reordered(value, order, rows) for value in first]
+        mixed = [reordered(value, order, rows) for value in first]
         after = self._fill(mixed)
         for tap, old, new in zip(self._part.needed, before, after, strict=True):
             if not np.array_equal(bits(old[order]), bits(new)):
@@ -349,7 +355,7 @@ def _check(step: object, dataset: object, augmented: bool | None) -> None:
         raise ArgumentTypeError(
             f"dataset is a {type(dataset).__name__}; give a mindspore.dataset, of whole batches"
         )
-    random = sorted(_random_operations(dataset))
+    random = sorted(random_operations(dataset))
     if random:
         raise ArgumentError(
             f"dataset augments at random ({', '.join(random)}), so no sample comes twice; take "
@@ -360,55 +366,3 @@ def _check(step: object, dataset: object, augmented: bool | None) -> None:
             f"augmented {augmented!r} does not say that samples are the same in each epoch; give "
             "augmented=False where the dataset draws no random numbers but for its order"
         )
-
-
-def _random_operations(dataset: Any) -> set[str]:
-    found = {
-        type(operation).__name__
-        for operation in getattr(dataset, "operations", None) or ()
-        if "random" in type(operation).__name__.lower()
-    }
-    for child in dataset.children:
-        found |= _random_operations(child)
-    return found
-
-
-def _batches(dataset: msdataset.Dataset) -> Iterator[list[Tensor]]:
-    yield from dataset.create_tuple_iterator(num_epochs=1)
-
-
-def _rows(inputs: Sequence[Any]) -> int:
-    first: Any = inputs[0] if inputs else None
-    if not isinstance(first, Tensor) or first.ndim == 0:
-        raise ArgumentError("the first input is no tensor of samples; call it with a batch")
-    return first.shape[0]
-
-
-def _reordered(value: Any, order: np.ndarray, rows: int) -> Any:
-    if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
-        return Tensor(copy_of(value)[order], value.dtype)
-    return value
-
-
-def _keys(inputs: Sequence[Any]) -> list[bytes]:
-    """Return a key for each sample: of the bits of its inputs, and of the size of its batch."""
-    rows = _rows(inputs)
-    shared = hashlib.blake2b(str(rows).encode(), digest_size=KEY_BYTES)
-    own = []
-    for value in inputs:
-        if not isinstance(value, Tensor):
-            shared.update(repr(value).encode())
-            continue
-        array = copy_of(value)
-        shared.update(f"{array.dtype}{array.shape[1:]}".encode())
-        if array.ndim and array.shape[0] == rows:
-            own.append(array)
-        else:
-            shared.update(array.tobytes())
-    keys = []
-    for row in range(rows):
-        key = shared.copy()
-        for array in own:
-            key.update(array[row].tobytes())
-        keys.append(key.digest())
-    return keys

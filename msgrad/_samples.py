@@ -1,0 +1,75 @@
+"""The samples of a dataset: its batches, the rows in them, and a key for each."""
+
+from __future__ import annotations
+
+import hashlib
+from collections.abc import Iterator, Sequence
+from typing import Any
+
+import numpy as np
+from mindspore import Tensor, dataset
+
+from msgrad._errors import ArgumentError
+from msgrad._weights import copy_of
+
+KEY_BYTES = 16
+
+
+def random_operations(data: Any) -> set[str]:
+    """Name the operations of a pipeline that draw random numbers."""
+    found = {
+        type(operation).__name__
+        for operation in getattr(data, "operations", None) or ()
+        if "random" in type(operation).__name__.lower()
+    }
+    for child in data.children:
+        found |= random_operations(child)
+    return found
+
+
+def batches_of(data: dataset.Dataset) -> Iterator[list[Tensor]]:
+    """Go through a dataset once."""
+    yield from data.create_tuple_iterator(num_epochs=1)
+
+
+def rows_of(inputs: Sequence[Any]) -> int:
+    """Count the samples of a batch.
+
+    Raises:
+        ArgumentError: There is no batch.
+    """
+    first: Any = inputs[0] if inputs else None
+    if not isinstance(first, Tensor) or first.ndim == 0:
+        raise ArgumentError("the first input is no tensor of samples; call it with a batch")
+    return first.shape[0]
+
+
+def reordered(value: Any, order: np.ndarray, rows: int) -> Any:
+    """Take rows of an input in another order; what has no row per sample stays."""
+    if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
+        return Tensor(copy_of(value)[order], value.dtype)
+    return value
+
+
+def keys_of(inputs: Sequence[Any]) -> list[bytes]:
+    """Return a key for each sample: of the bits of its inputs, and of the size of its batch."""
+    rows = rows_of(inputs)
+    shared = hashlib.blake2b(str(rows).encode(), digest_size=KEY_BYTES)
+    own = []
+    for value in inputs:
+        if not isinstance(value, Tensor):
+            shared.update(repr(value).encode())
+            continue
+        array = copy_of(value)
+        shared.update(f"{array.dtype}{array.shape[1:]}".encode())
+        if array.ndim and array.shape[0] == rows:
+            own.append(array)
+        else:
+            shared.update(array.tobytes())
+    keys = []
+    for row in range(rows):
+        key = shared.copy()
+        for array in own:
+            key.update(array[row].tobytes())
+        keys.append(key.digest())
+    return keys
