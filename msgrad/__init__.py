@@ -33,6 +33,7 @@ from msgrad._plan import Plan
 from msgrad._print import PrintWeights
 from msgrad._reach import reach
 from msgrad._records import LayerRecord
+from msgrad._replay import Replay, replay_frozen
 from msgrad._save_trainable import save_trainable
 from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._schedule import Schedule
@@ -72,6 +73,7 @@ __all__ = [
     "Plan",
     "PlanError",
     "PrintWeights",
+    "Replay",
     "ReverseGradient",
     "ScaleGradient",
     "Schedule",
@@ -100,6 +102,7 @@ __all__ = [
     "param_groups",
     "parameters_to_vector",
     "reach",
+    "replay_frozen",
     "reverse_gradient",
     "rules",
     "save_trainable",
