@@ -29,27 +29,58 @@ class Expected:
             that train; all others stay.
         stays: Why the others stay: fates, without the rule.
         short: Changes that make it a run of two or three steps for each stage.
-        slow: Why it does not run here; the Ascend checks compile it.
+        slow: Whether that takes more than a few seconds.
     """
 
     trains: Sequence[Sequence[str]]
     stays: frozenset[str] = frozenset()
     short: tuple[str, ...] = ()
-    slow: str = ""
+    slow: bool = False
 
 
 DIGITS = ("epoch_size=1", "batch_size=479")  # of 1437 digits
+HALF = ("batch_size=300", "ckpt_path=")
+STAGES = ("epoch_size=3", "stages.0.epochs=1", "stages.1.epochs=1")
+SMALL_RESNET = (
+    "device_target=CPU",
+    "batch_size=4",
+    *(f"task_args.{key}" for key in ("blocks=[1,1,1,1]", "width=8", "image_size=32")),
+    "task_args.random_rows=8",
+)
 ALL, REST = ("conv1.", "conv2.", "conv3.", "head."), ("conv2.", "conv3.", "head.")
+RESNET = ("conv1.", "bn1.", "layer1.", "layer2.", "layer3.", "layer4.", "end_point.")
+PAIR = Expected([("discriminator.",), ("generator.",)], frozenset(["left to another step"]), DIGITS)
 EXPECTED = {
     "digits_baseline": Expected([ALL], short=DIGITS),
+    "digits_domain": Expected([("features.", "digit.", "judge.")], short=DIGITS),
     "digits_freeze_conv1": Expected([REST], frozenset(["frozen"]), DIGITS),
+    "digits_pretrain": Expected(
+        [("backbone.", "low.")], frozenset(["frozen"]), ("epoch_size=1", *HALF)
+    ),
     # no rule stops it, and what `construct` stops is seen by --reach alone
     "digits_stop_by_hand": Expected([ALL], short=DIGITS),
     "digits_stop_conv1": Expected([REST], frozenset(["stopped"]), DIGITS),
+    "digits_transfer": Expected(
+        [("high.",), ("backbone.2.", "high."), ("backbone.", "high.")],
+        frozenset(["frozen"]),
+        (*STAGES, *HALF),
+    ),
+    "gan_freeze": PAIR,
+    # the stop takes a term of the loss from the generator, which still has another
+    "gan_stop": PAIR,
     "mlp_layer_updates": Expected([("fc1.", "fc2.", "fc3.")]),
+    "resnet50_cifar10_ascend": Expected(
+        [("end_point.",), ("layer4.", "end_point."), RESNET],
+        frozenset(["frozen"]),
+        (*STAGES, *SMALL_RESNET),
+        slow=True,
+    ),
 }
 STATISTICS = {"moving_mean", "moving_variance"}
-RUNNABLE = [name for name in EXPECTED if not EXPECTED[name].slow]
+RUNS = [
+    pytest.param(name, marks=[pytest.mark.slow] if expected.slow else [])
+    for name, expected in EXPECTED.items()
+]
 
 
 def begins(name: str, prefixes: Sequence[str]) -> bool:
@@ -72,7 +103,7 @@ def test_a_shipped_config_does_to_every_weight_what_is_expected(name):
     assert stays == expected.stays
 
 
-@pytest.mark.parametrize("name", RUNNABLE)
+@pytest.mark.parametrize("name", RUNS)
 def test_a_shipped_config_trains_and_what_it_holds_keeps_its_bits(name):
     expected = EXPECTED[name]
     ms.set_context(mode=ms.GRAPH_MODE)
