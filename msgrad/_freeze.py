@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from types import TracebackType
 from typing import Literal
 
-from mindspore import Parameter, nn
+from mindspore import nn
 
 from msgrad import _claims
 from msgrad._behaviour import apply_behaviour
@@ -120,20 +120,18 @@ def freeze(
 
 def make_claims(net: nn.Cell, claims: Sequence[tuple[Claim, Sequence[Record]]]) -> Freeze:
     """Let claims stand, each on what is trainable by design of its records; one walk for all."""
-    taken = [(claim, [r for r in found if r.design]) for claim, found in claims]
-    records = [record for _, own in taken for record in own]
-    for claim, own in taken:
-        _claims.lift_loaded(own, {claim.patterns})
+    taken = [(claim, record) for claim, found in claims for record in found if record.design]
+    records = [record for _, record in taken]
+    for claim, record in taken:
+        _claims.lift_loaded([record], {claim.patterns})
     moved = [r for r in records if r.parameter.requires_grad]
-    for claim, own in taken:
-        for record in own:
-            record.claim(claim)
+    for claim, record in taken:
+        record.claim(claim)
 
     def lift() -> None:
-        for claim, own in taken:
+        for claim, record in taken:
             claim.undone = True
-            for record in own:
-                record.lift(claim)
+            record.lift(claim)
         _settle(net)
 
     try:
@@ -265,11 +263,7 @@ def _selected(net: nn.Cell, patterns: Sequence[Pattern]) -> list[Record]:
 
 
 def _names(records: Sequence[Record]) -> list[str]:
-    return [_name(r.parameter) for r in records]
-
-
-def _name(parameter: Parameter) -> str:
-    return str(parameter.name)
+    return [str(r.parameter.name) for r in records]
 
 
 def _nothing_left(verb: str, net: nn.Cell, patterns: Sequence[Pattern]) -> ArgumentError:

@@ -2,30 +2,26 @@
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Callable
+from contextlib import ExitStack
+from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
-from msgrad._document import Document, read_document
 from msgrad._errors import ConflictError, PlanError
 from msgrad._function import Functions
 from msgrad._plan_apply import Applied, apply_rules
 from msgrad._plan_check import contradictions
 from msgrad._plan_explain import tell
 from msgrad._plan_fates import Fates
-from msgrad._plan_keys import AuditSettings, check_top, read_audit, read_rules, read_stages
-from msgrad._plan_rule import PlanRule
-from msgrad._plan_stage import PlanStage
 from msgrad._plan_step import StepParts
 from msgrad._plan_times import Times, stages_of
+from msgrad._plan_written import WrittenPlan
 from msgrad._schedule import Schedule
 from msgrad._schema import Checker
 from msgrad._select import Pattern, select
-from msgrad._stage import Stage
 from msgrad._step import TrainStep
 
 
@@ -34,7 +30,7 @@ class _PlanConflictError(PlanError, ConflictError):
 
 
 @dataclass(frozen=True)
-class Plan:
+class Plan(WrittenPlan):
     """What may change in a network, and when: ordered rules, stages, an audit.
 
     Made by `from_dict` or `from_file`. For each parameter, or cell, and for each field that a rule
@@ -65,11 +61,6 @@ class Plan:
           plan: stage 2 of the plan keeps it
     """
 
-    rules: tuple[PlanRule, ...] = ()
-    _stages: tuple[PlanStage, ...] = ()
-    _audit: AuditSettings | None = None
-    _document: Document = field(default_factory=lambda: Document({}), compare=False, repr=False)
-
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         # nothing in it changes, and a copy of a network is under the same plan
         return self
@@ -77,114 +68,6 @@ class Plan:
     @cached_property
     def _functions(self) -> Functions:
         return Functions(self._document.folder)
-
-    @classmethod
-    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
-        """Make a plan of a dict.
-
-        Args:
-            values: The keys ``plan``, ``stages``, ``updates`` and ``audit``, none of which must be
-                there; keys of a run are passed over. Patterns and functions may also be those of
-                Python: a Cell class, a callable.
-
-        Returns:
-            The plan.
-
-        Raises:
-            PlanError: Keys, types or values cannot be used; all of it is listed.
-
-        Examples:
-            >>> import msgrad as mg
-            >>> mg.Plan.from_dict({"plan": [{"freez": "conv1"}]})
-            Traceback (most recent call last):
-            msgrad._errors.PlanError: key 'freez' of rule 1 is unknown; did you mean 'freeze'?
-        """
-        return cls.from_document(Document(values))
-
-    @classmethod
-    def from_file(cls, path: str | os.PathLike[str]) -> Plan:
-        """Read a plan from a YAML file, which may be a whole config.
-
-        Args:
-            path: The file; paths in it start from its folder.
-
-        Returns:
-            The plan.
-
-        Raises:
-            PlanError: The file cannot be read, or as in `from_dict`, a line for each problem that
-                begins with ``file:line``.
-            MissingPackageError: PyYAML is not installed.
-        """
-        return cls.from_document(read_document(path))
-
-    @classmethod
-    def from_document(cls, document: Document) -> Plan:
-        """Make a plan of values that know their lines.
-
-        Args:
-            document: The values.
-
-        Returns:
-            The plan.
-
-        Raises:
-            PlanError: As in `from_dict`.
-        """
-        checker = Checker(document)
-        plan = cls.read(checker)
-        checker.raise_all()
-        return plan
-
-    @classmethod
-    def read(cls, checker: Checker) -> Plan:
-        """Make a plan of the document of a checker, which notes what is wrong.
-
-        Args:
-            checker: Collects the problems, those of a config beside the plan's.
-
-        Returns:
-            The plan, which is to be used only where the checker found nothing.
-        """
-        values = checker.document.values
-        if not isinstance(values, Mapping):
-            checker.note((0,), f"the file holds {values!r}; write plan: and the list under it")
-            return cls()
-        check_top(checker, values)
-        rules = read_rules(checker, values)
-        stages = read_stages(checker, values)
-        return cls(rules, stages, read_audit(checker, values), checker.document)
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the plan as a dict, which `from_dict` makes an equal plan of.
-
-        Returns:
-            Plain values, as they could stand in a YAML file; the updates are among the rules.
-
-        Examples:
-            >>> import msgrad as mg
-            >>> plan = mg.Plan.from_dict({"updates": {"fc1": "non_negative"}})
-            >>> plan.to_dict()
-            {'plan': [{'update': 'fc1', 'fn': 'non_negative'}]}
-            >>> mg.Plan.from_dict(plan.to_dict()) == plan
-            True
-        """
-        found: dict[str, Any] = {"plan": [rule.to_dict() for rule in self.rules]}
-        if self._stages:
-            found["stages"] = [stage.to_dict() for stage in self._stages]
-        if self._audit is not None:
-            found["audit"] = dict(vars(self._audit))
-        return found
-
-    @property
-    def audit(self) -> AuditSettings:
-        """Whether and how a run is audited before it trains; never, where nothing is said."""
-        return self._audit or AuditSettings(when="never")
-
-    @property
-    def stages(self) -> list[Stage]:
-        """The stages, in order; what the rest is, the network of a `Schedule` says."""
-        return stages_of(self.rules, self._stages, plain=True)
 
     def check(self, net: nn.Cell) -> None:
         """Refuse what cannot be meant for a network; it is not changed, and nothing is compiled.
@@ -239,8 +122,8 @@ class Plan:
     ) -> TrainStep:
         """Make the step that trains by this plan: its groups, updates and holds are in it.
 
-        The plan is applied to ``net`` first where it is not yet. With ``trainable``, rules act in
-        this step on what it trains only.
+        The plan is applied to ``net`` first where it is not yet, unless no step can be made. With
+        ``trainable``, rules act in this step on what it trains only.
 
         Args:
             net: The network that the patterns are matched against.
@@ -275,25 +158,28 @@ class Plan:
             >>> [float(rate.asnumpy()) for rate in step.optimizer.get_lr()]
             [0.1..., 0.1..., 0.2..., 0.2...]
         """
-        fates, times = self._look(net)
-        apply_rules(self, fates)
+        fates, _ = self._look(net)
         only = None if trainable is None else {id(p) for p in select(net, trainable)}
-        parts = StepParts(fates, times, self._functions, only)
+        parts = StepParts(fates, self._functions, only)
         own = updates if isinstance(updates, (list, tuple)) else [updates]
         is_cell = isinstance(network, nn.Cell)
-        return TrainStep(
-            net if network is None else network,
-            parts.optimizer(optimizer, lr, weight_decay),
-            loss_fn,
-            net=None if network is None or is_cell else net,
-            train_cell=train_cell,
-            updates=[*parts.updates(), *own],
-            trainable=trainable,
-            clip_norm=clip_norm,
-            unreached=unreached,
-            restart_state=restart_state,
-            restart_counters=restart_counters,
-        )
+        with ExitStack() as undo:
+            undo.enter_context(apply_rules(self, fates))
+            step = TrainStep(
+                net if network is None else network,
+                parts.optimizer(optimizer, lr, weight_decay),
+                loss_fn,
+                net=None if network is None or is_cell else net,
+                train_cell=train_cell,
+                updates=[*parts.updates(), *own],
+                trainable=trainable,
+                clip_norm=clip_norm,
+                unreached=unreached,
+                restart_state=restart_state,
+                restart_counters=restart_counters,
+            )
+            undo.pop_all()
+        return step
 
     def schedule(
         self, step: TrainStep, *, epochs: int | None = None, steps: int | None = None

@@ -12,7 +12,7 @@ from msgrad._paths import layers_of
 from msgrad._plan_fates import Fates, Note, few, title
 from msgrad._plan_rule import PlanRule
 from msgrad._plan_times import Times
-from msgrad._wrap import check_wrappable
+from msgrad._wrappable import check_wrappable
 
 
 def contradictions(fates: Fates, times: Times, functions: Functions) -> Iterator[Note]:

@@ -76,7 +76,8 @@ def check_top(checker: Checker, values: Mapping[str, Any]) -> None:
     elsewhere |= {key: _owner_of(key) for key in ("train", "cumulative")} | MEANT
     top: dict[str, Kind] = {key: Kind(lambda value: value) for key in (*PLAN_KEYS, *RUN_KEYS)}
     unknown = {key: value for key, value in values.items() if key not in top}
-    checker.mapping((), unknown, top, "the file", elsewhere)
+    owner = "the file" if checker.document.file else "the dict"
+    checker.mapping((), unknown, top, owner, elsewhere)
 
 
 def _list_of(checker: Checker, values: Mapping[str, Any], key: str, example: str) -> list[Any]:

@@ -12,9 +12,7 @@ from msgrad._function import Functions
 from msgrad._groups import param_groups
 from msgrad._hold import HoldOptimizer
 from msgrad._matcher import NetPattern
-from msgrad._plan_explain import head
-from msgrad._plan_fates import Fates
-from msgrad._plan_times import Times
+from msgrad._plan_fates import Fates, few
 from msgrad._select import Selection
 from msgrad._update import WeightUpdates
 
@@ -39,16 +37,12 @@ class StepParts:
 
     Args:
         fates: What the rules say.
-        times: What the stages train.
         functions: Finds the functions of the updates.
         only: The ids of the parameters that the step trains, or None for all.
     """
 
-    def __init__(
-        self, fates: Fates, times: Times, functions: Functions, only: Collection[int] | None
-    ) -> None:
+    def __init__(self, fates: Fates, functions: Functions, only: Collection[int] | None) -> None:
         self._fates = fates
-        self._times = times
         self._functions = functions
         things = enumerate(fates.parameters.things)
         self._own = {n for n, p in things if only is None or id(p) in only}
@@ -90,7 +84,8 @@ class StepParts:
                 last = fates.last[f"update {rule.when}"]
                 own = [t for t in sorted(fates.taken[number] & self._own) if last[t] == number]
                 if own:
-                    weights = RuleWeights(head(rule), [fates.parameters.things[t] for t in own])
+                    text = few(rule.patterns) + (f" ({rule.place})" if rule.place else "")
+                    weights = RuleWeights(text, [fates.parameters.things[t] for t in own])
                     key = (rule.when, bool(rule.fields.get("force")))
                     function = self._functions.of(rule.fields["fn"], rule.fields.get("args"))
                     found.setdefault(key, {})[weights] = function
