@@ -52,7 +52,7 @@ _MASK = "hold_mask."
 _COUNTERS = re.compile(
     r"global_step|step_t|state_step|afactor_step|beta[12]_power|momentum|learning_rate\w*"
     r"|scale_sense|current_iterator_step|last_overflow_iterator_step|msgrad\.meta|updates\.due"
-    r"|epoch_num|step_num"
+    r"|epoch_num|step_num|scale_value|counter"
 )
 
 

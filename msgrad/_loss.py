@@ -22,6 +22,12 @@ class NetworkWithLoss(nn.Cell):
         self._get_attr_from_cell(network)
 
     def construct(self, *inputs: Tensor) -> Tensor:
+        if len(inputs) < 2:
+            # a builtin error and a plain text: a graph knows no others
+            raise ValueError(
+                "step got one input, and its loss_fn takes a label: call step(x, label), and give "
+                "ms.Model(step) no loss_fn"
+            )
         return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable
 
-from mindspore import Parameter, nn
+from mindspore import Parameter, amp, nn
 
 from msgrad._cells import every_cell
 
@@ -58,13 +58,15 @@ def _parameter_of(rate: object) -> Parameter | None:
 def own_parameters(cell: nn.Cell, foreign: Iterable[Parameter]) -> list[Parameter]:
     """List the parameters under a cell that are not among the foreign ones, each once.
 
-    The optimizers of `mindspore.experimental` keep some slots in plain lists, where MindSpore's own
-    walk over the parameters does not look.
+    The optimizers of `mindspore.experimental` keep some slots in plain lists, and `mindspore.amp`
+    its loss scale in an object that is no Cell, where MindSpore's own walk does not look.
     """
     skip = {id(p) for p in foreign}
     found = {id(p): p for p in cell.get_parameters()}
     for part in every_cell(cell):
         for value in vars(part).values():
-            if isinstance(value, list):
-                found.update({id(p): p for p in value if isinstance(p, Parameter)})
+            inside = value if isinstance(value, list) else ()
+            if isinstance(value, amp.LossScaler):
+                inside = vars(value).values()
+            found.update({id(p): p for p in inside if isinstance(p, Parameter)})
     return [p for key, p in found.items() if key not in skip]

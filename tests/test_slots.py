@@ -7,7 +7,7 @@ from mindspore import nn
 from mindspore.experimental import optim
 
 from msgrad._slots import own_parameters, owner_of, rates_of
-from tests.step_nets import Trap
+from tests.step_nets import ScaledStep, Trap
 
 NAMES = {"weight", "head.weight", "encoder.head.weight"}
 OWNERS = [
@@ -34,6 +34,13 @@ def test_slots_in_plain_lists_are_found_too():
     assert {f"mu_product_{p.name}" for p in weights} < found
     assert {f"exp_avg.{p.name}" for p in weights} < found
     assert not found & {p.name for p in weights}
+
+
+def test_a_loss_scale_that_is_no_cell_is_found_too():
+    net = Trap()
+    step = ScaledStep(net, nn.SGD(net.trainable_params(), 0.1))
+    found = {id(p) for p in own_parameters(step, net.get_parameters())}
+    assert {id(step.scaler.scale_value), id(step.skipped)} < found
 
 
 def test_a_rate_is_that_of_the_group_whatever_kind_of_optimizer():

@@ -9,11 +9,11 @@ from collections.abc import Iterator
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, amp, nn
+from mindspore import Tensor, amp, nn, ops
 
 import msgrad as mg
 from msgrad._latch import latches
-from tests.step_nets import Line, X, step_over, weights_of
+from tests.step_nets import Line, ScaledStep, X, step_over, weights_of
 
 WHOLE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]
 
@@ -115,6 +115,18 @@ def test_a_train_cell_that_exchanges_cells_of_the_network_is_refused():
 def test_a_train_cell_that_only_casts_is_taken():
     step = mg.TrainStep(network(), sgd, nn.MSELoss(), train_cell=cast("O3"))
     assert step.trainable == ["0.weight", "0.bias", "1.gamma", "1.beta"]
+
+
+# --- a loss scale in the train cell
+
+
+def test_a_saved_run_goes_on_with_its_loss_scale():
+    step, again = (step_over(Line(), sgd, train_cell=ScaledStep) for _ in range(2))
+    ops.assign(step.inner.scaler.scale_value, Tensor(4096.0, ms.float32))
+    step.save("run.ckpt")
+    again.load("run.ckpt")
+    assert float(again.inner.scaler.scale_value.asnumpy()) == 4096.0
+    assert "scale_value" in mg.load_weights(Line(), "run.ckpt").state
 
 
 # --- inputs of varying size
