@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
 import logging
+import zlib
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 
@@ -164,8 +164,9 @@ def _kept_statistics(network: nn.Cell) -> list[str]:
 
 
 def _bits(value: ms.Parameter) -> str:
-    digest = hashlib.blake2b(copy_of(value).tobytes(), digest_size=8)
-    return f"{value.name} {digest.hexdigest()}"
+    values = np.ascontiguousarray(copy_of(value)).reshape(-1).view(np.uint8)
+    # against accidents, and four times as fast as a hash that withstands intent
+    return f"{value.name} {zlib.crc32(values.data):08x}"
 
 
 def _reduces(cell: nn.Cell) -> bool:
