@@ -12,6 +12,7 @@ from msgrad._paths import layers_of
 from msgrad._plan_fates import Fates, Note, few, title
 from msgrad._plan_rule import PlanRule
 from msgrad._plan_times import Times
+from msgrad._rules import check_callable, check_readable
 from msgrad._wrappable import check_wrappable
 
 
@@ -168,11 +169,13 @@ def _bad_rows(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterat
 
 
 def _bad_functions(fates: Fates, functions: Functions) -> Iterator[Note]:
-    """Find functions that are not there, or do not take their arguments."""
+    """Find functions that are not there, do not take their arguments, or no graph can read."""
     for rule in fates.rules:
         if rule.kind == "update":
             try:
-                functions.of(rule.fields["fn"], rule.fields.get("args"))
+                function = functions.of(rule.fields["fn"], rule.fields.get("args"))
+                check_callable(few(rule.patterns), function)
+                check_readable(few(rule.patterns), function)
             except ArgumentError as error:
                 yield (*rule.path, "fn"), f"{rule.name}: {error}"
 

@@ -10,7 +10,6 @@ import yaml
 from mindspore import nn
 
 import msgrad as mg
-from tests.nets import Tied
 from tests.plan_nets import Small, Staged
 
 WHOLE = """\
@@ -256,55 +255,6 @@ def test_a_stage_says_how_it_was_written():
         "Stage(train=the rest)",
     ]
     assert mg.Plan.from_dict({}).stages == []
-
-
-TIED = [
-    pytest.param([{"freeze": "embedding"}], id="by its first path"),
-    pytest.param([{"freeze": "output.weight"}], id="by its second path"),
-    pytest.param([{"freeze": "embedding"}, {"freeze": "output"}], id="by both, alike"),
-    pytest.param([{"freeze": "*"}, {"unfreeze": ["middle", "output.bias"]}], id="by a pattern"),
-]
-
-
-@pytest.mark.parametrize("rules", TIED)
-def test_e1_a_tied_weight_is_frozen_by_either_path(rules):
-    net = Tied()
-    frozen = mg.Plan.from_dict({"plan": rules}).apply(net).frozen
-    assert "embedding.table" in frozen
-    assert "middle.weight" not in frozen
-
-
-DISAGREE = [
-    pytest.param(
-        [{"freeze": "embedding"}, {"unfreeze": "output.weight"}],
-        "rule 1 reaches 'embedding.table' and says freeze, rule 2 reaches the same weight as "
-        "'output.weight' and says unfreeze; make them agree, or drop one",
-        id="freeze and unfreeze",
-    ),
-    pytest.param(
-        [{"group": "output", "lr_scale": 0.1}, {"group": "embedding", "lr_scale": 0.2}],
-        "rule 1 reaches 'output.weight' and says lr_scale 0.1, rule 2 reaches the same weight as "
-        "'embedding.table' and says lr_scale 0.2; make them agree, or drop one",
-        id="two rates",
-    ),
-]
-
-
-@pytest.mark.parametrize(("rules", "message"), DISAGREE)
-def test_e1_two_rules_that_disagree_over_a_tied_weight_raise(rules, message):
-    plan = mg.Plan.from_dict({"plan": rules})
-    net = Tied()
-    with pytest.raises(mg.ConflictError) as caught:
-        plan.apply(net)
-    assert str(caught.value) == message
-    assert isinstance(caught.value, mg.PlanError)
-    assert mg.frozen_state(net) == "trainable"
-
-
-def test_the_last_rule_wins_where_one_of_two_reaches_a_tied_weight_by_both_paths():
-    net = Tied()
-    plan = mg.Plan.from_dict({"plan": [{"freeze": "*"}, {"unfreeze": "output"}]})
-    assert "embedding.table" not in plan.apply(net).frozen
 
 
 def test_a_copy_of_a_network_is_under_the_same_plan():

@@ -2,53 +2,18 @@
 
 from __future__ import annotations
 
-import mindspore as ms
-import numpy as np
 import pytest
 from mindspore import Tensor, nn, ops
 
 import msgrad as mg
 from msgrad import _plan_apply
 from tests.plan_nets import Small, Staged
-
-RULES = [
-    {"freeze": ["fc1", "norm"]},
-    {"unfreeze": "fc1.bias"},
-    {"stop": "norm", "at": "input"},
-    {"scale": "norm", "by": 0.5, "at": "output"},
-    {"reverse": ["fc2", "head"]},
-]
-
-
-def cells_below(net: nn.Cell) -> list[nn.Cell]:
-    return [net] + [c for child in net._cells.values() if child for c in cells_below(child)]
-
-
-def state_of(net: nn.Cell) -> dict:
-    """Note every object, flag and bit that a plan may touch."""
-    cells = cells_below(net)
-    return {
-        "cells": [id(cell) for cell in cells],
-        "places": [(id(cell), key, id(c)) for cell in cells for key, c in cell._cells.items()],
-        "training": [(cell.training, "add_flags" in vars(cell)) for cell in cells],
-        "flags": [(id(p), p.name, p.requires_grad) for p in net.get_parameters()],
-        "bits": [p.asnumpy().tobytes() for p in net.get_parameters()],
-        "paths": [name for name, _ in net.parameters_and_names()],
-    }
+from tests.plan_states import RULES, a_net, state_of
 
 
 @pytest.fixture
 def plan() -> mg.Plan:
     return mg.Plan.from_dict({"plan": RULES})
-
-
-def a_net() -> Staged:
-    """Return a network in training, with one weight frozen and one flag off by hand."""
-    net = Staged()
-    net.set_train()
-    mg.freeze(net, "fc3.bias")
-    net.fc2.bias.requires_grad = False
-    return net
 
 
 def test_undo_gives_the_same_objects_flags_and_bits_back(plan):
@@ -162,129 +127,6 @@ def test_nothing_is_half_done_where_a_warning_is_an_error():
     with pytest.raises(UserWarning, match=r"calls dropout without training=self\.training"):
         plan.apply(net)
     assert state_of(net) == before
-
-
-def test_a_step_applies_the_plan_and_the_plan_applied_before_can_be_undone(plan):
-    net = Staged()
-    before = state_of(net)
-    applied = plan.apply(net)
-    step = plan.train_step(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), unreached="allow")
-    assert "fc1.weight" not in step.trainable
-    assert "fc1.bias" in step.trainable
-    applied.undo()
-    assert state_of(net) == before
-    plan.train_step(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss())
-    assert mg.is_frozen(net, "norm")
-
-
-def test_a_function_and_a_cell_around_the_network_are_trained_by_the_same_plan():
-    net = Staged()
-    plan = mg.Plan.from_dict({"plan": [{"freeze": ["fc1", "norm"]}]})
-    around = nn.WithLossCell(net, nn.MSELoss())
-
-    def loss(x: Tensor, y: Tensor) -> Tensor:
-        return around(x, y)
-
-    steps = [
-        plan.train_step(net, lambda p: nn.SGD(p, 0.1), network=network, unreached="allow")
-        for network in (around, loss)
-    ]
-    assert [step.trainable for step in steps] == [
-        [f"{layer}.{kind}" for layer in ("fc2", "fc3", "head") for kind in ("weight", "bias")]
-    ] * 2
-
-
-def test_groups_need_a_rate():
-    plan = mg.Plan.from_dict({"plan": [{"group": "*.bias", "lr_scale": 2.0}]})
-    with pytest.raises(mg.ArgumentError, match=r"lr None cannot be scaled .*; give train_step\(…"):
-        plan.train_step(Staged(), lambda p: nn.SGD(p, 0.1))
-
-
-def test_without_groups_the_optimizer_gets_parameters():
-    given = []
-
-    def optimizer(parameters):
-        given.append(parameters)
-        return nn.SGD(parameters, 0.1)
-
-    net = Staged()
-    mg.Plan.from_dict({}).train_step(net, optimizer, lr=0.1, unreached="allow")
-    assert [p.name for p in given[0]] == [p.name for p in net.trainable_params()]
-
-
-def test_a_step_that_trains_a_part_is_given_the_rules_for_that_part_alone():
-    net = Staged()
-    plan = mg.Plan.from_dict(
-        {
-            "plan": [{"hold": ["fc2.bias", "head.bias"]}],
-            "updates": {"fc2.weight": "non_negative", "head.weight": "unit_norm"},
-        }
-    )
-    step = plan.train_step(
-        net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), trainable="head", unreached="allow"
-    )
-    assert step.optimizer.held == ["head.bias"]
-    assert [update.names for update in step.updates] == [["head.weight"]]
-
-
-def test_a_plan_without_stages_has_no_schedule():
-    plan = mg.Plan.from_dict({})
-    step = plan.train_step(Staged(), lambda p: nn.SGD(p, 0.1), unreached="allow")
-    assert plan.schedule(step) is None
-
-
-def test_a_frozen_norm_goes_on_adapting_through_stages_where_its_rule_says_so():
-    net = Staged()
-    plan = mg.Plan.from_dict(
-        {
-            "plan": [{"freeze": ["fc1", "norm"], "statistics": False}],
-            "stages": [{"train": "head", "epochs": 1}, {"train": "the rest"}],
-        }
-    )
-    step = plan.train_step(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), unreached="allow")
-    step.set_train()
-    schedule = plan.schedule(step)
-    assert schedule is not None
-    schedule.at(epoch=0)
-    before = mg.Snapshot(net)
-    x = Tensor(np.linspace(-1, 1, 15).reshape(5, 3), ms.float32)
-    step(x, Tensor(np.ones((5, 2)), ms.float32))
-    assert before.moved() == [
-        "norm.moving_mean",
-        "norm.moving_variance",
-        "head.weight",
-        "head.bias",
-    ]
-
-
-def test_a_run_that_is_resumed_is_under_its_plan_once(tmp_path):
-    plan = mg.Plan.from_dict(
-        {
-            "plan": [{"freeze": ["fc1", "norm"]}],
-            "stages": [{"train": "head", "epochs": 1}, {"train": "the rest"}],
-        }
-    )
-
-    def run() -> tuple[Staged, mg.TrainStep, mg.Schedule]:
-        net = Staged()
-        step = plan.train_step(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), unreached="allow")
-        schedule = plan.schedule(step)
-        assert schedule is not None
-        return net, step, schedule
-
-    _, step, schedule = run()
-    schedule.at(epoch=1)
-    step.save(tmp_path / "run.ckpt")
-    net, again, schedule = run()
-    again.load(tmp_path / "run.ckpt")
-    schedule.at(epoch=1)
-    assert again.trainable == step.trainable
-    assert plan.apply(net).frozen == []
-    texts = [r.text for r in mg.explain(net, "fc1.bias").reasons if r.kind == "freeze"]
-    assert texts == [
-        "rule 1 of the plan keeps it, over the model",
-        "stage 2 of the schedule keeps it as well",
-    ]
 
 
 def test_a_network_that_is_no_cell_is_refused():
