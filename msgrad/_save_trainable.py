@@ -14,6 +14,7 @@ from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._moving import may_have_moved
 from msgrad._paths import paths_of
+from msgrad._ranks import saves_here
 from msgrad._sidefile import describe
 from msgrad._stepfile import write_values
 
@@ -31,7 +32,8 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
     The weights stand in a checkpoint that MindSpore can load as well. Beside it, under the same
     name with ``.msgrad.json`` behind it, stands what is in it, the plan, and a fingerprint of the
     base, so that it loads onto the same base only. Each of the two files is whole or not there, and
-    a pair of which one was replaced is refused.
+    a pair of which one was replaced is refused. Where several ranks train together only rank 0
+    writes, so every rank may call it or rank 0 alone.
 
     Args:
         net: Network to save from; it is not changed.
@@ -46,7 +48,7 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
         ArgumentError: The path has another ending, nothing may have moved, or the plan cannot be
             written as JSON.
         ConflictError: Two parameters have one name.
-        CheckpointError: A file cannot be written.
+        CheckpointError: A file cannot be written, or a rank holds a part of the weights only.
 
     Examples:
         >>> import mindspore as ms
@@ -75,6 +77,8 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
     _refuse_complex(saved)
     rest = {name: p for name, p in weights.items() if name not in saved}
     side = describe(saved, rest, plan)
+    if not saves_here():
+        return list(saved)
     write_values(path, saved, kind)
     # second, and it names the values: an older one beside new weights, or none, is noticed
     side.write(Path(path))

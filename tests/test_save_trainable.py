@@ -14,7 +14,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 import msgrad as mg
-from msgrad import _sidefile, _stepfile
+from msgrad import _save_trainable, _sidefile, _stepfile
 from tests.step_nets import Line, X, step_over, values_of
 
 KINDS = ["ckpt", "safetensors"]
@@ -358,6 +358,15 @@ def test_a_side_file_of_a_later_format_is_refused():
     change(SIDE, format=2)
     with pytest.raises(mg.CheckpointError, match=r"written by a later msgrad; install that one"):
         mg.load_weights(network(), "head.ckpt")
+
+
+# --- several ranks
+
+
+def test_a_rank_that_is_not_the_first_writes_nothing(monkeypatch: pytest.MonkeyPatch):
+    monkeypatch.setattr(_save_trainable, "saves_here", lambda: False)
+    assert set(mg.save_trainable(trained(), "head.ckpt")) == set(HEAD)
+    assert not list(Path().iterdir())
 
 
 # --- what cannot be saved
