@@ -362,6 +362,15 @@ def test_one_process_asks_nobody_and_saves_and_loads(monkeypatch, tmp_path):
     assert step.load(tmp_path / "run.ckpt").step == 1
 
 
+def test_after_a_load_the_ranks_compare_anew(monkeypatch, tmp_path):
+    step = make_step(make_net())
+    step.save(tmp_path / "run.ckpt")
+    forgotten = []
+    monkeypatch.setattr(_agreement.Agreement, "forget", lambda self: forgotten.append(self))
+    step.load(tmp_path / "run.ckpt")
+    assert forgotten == [step._agreement]
+
+
 def test_ranks_are_compared_where_the_stage_changes_and_not_at_each_step(others, monkeypatch):
     asked = []
     monkeypatch.setattr(_agreement, "compare", lambda what, facts, error: asked.append(facts))
