@@ -10,7 +10,7 @@ from pathlib import Path
 from msgrad._config import load_config
 from msgrad._exit import FOUND, OK
 from msgrad._run import build
-from msgrad._training import StepAudit, audits, first_batch
+from msgrad._run_audit import StepAudit, audits, first_batch
 
 
 def audit(given: argparse.Namespace) -> int:

@@ -7,19 +7,9 @@ import textwrap
 from collections.abc import Sequence
 
 from msgrad._config import load_config
-from msgrad._dry_run import (
-    ADAPTS,
-    KEPT,
-    NO_GRADIENT,
-    TRAINS,
-    UNTRAINABLE,
-    DryRun,
-    Fate,
-    StageFates,
-    TakenBy,
-    dry_run,
-)
+from msgrad._dry_run import DryRun, StageFates, TakenBy, dry_run
 from msgrad._exit import OK
+from msgrad._fates import ADAPTS, KEPT, NO_GRADIENT, TRAINS, UNTRAINABLE, Fate
 from msgrad._fold import fold, fold_cells
 from msgrad._run import build
 from msgrad._summary import short_number

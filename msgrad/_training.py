@@ -1,11 +1,10 @@
-"""Training, evaluating and auditing a run."""
+"""Training a run, and evaluating it."""
 
 from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -14,11 +13,11 @@ from mindspore import Tensor, nn
 from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
-from msgrad._audit import Audit, audit
 from msgrad._claims import see
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
-from msgrad._run import Run, each_stage
+from msgrad._run import Run
+from msgrad._run_audit import audits, first_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
 from msgrad._schedule import Schedule
 from msgrad._snapshot import Snapshot
@@ -64,9 +63,6 @@ def train(
         config.save(folder / "config.yaml")
     if position.epoch == 0:
         _audit_first(run, batches)
-    if position.step:
-        # MindSpore skips so many batches, and shuffles on from there
-        batches.set_init_step(position.step)
     log = _Log(run, held_out, report, tick, batches.get_dataset_size())
     before = Snapshot(run.net)
     if len(run.steps) == 1:
@@ -102,6 +98,12 @@ def _resumed(run: Run, resume: str | Path | None) -> Position:
     return position
 
 
+def _skip(batches: Dataset, position: Position) -> None:
+    """Let MindSpore leave out the batches that were trained on, and shuffle on from there."""
+    if position.step:
+        batches.set_init_step(position.step)
+
+
 def _by_model(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
     (step,) = run.steps.values()
     callbacks: list[Callback] = [log]
@@ -110,6 +112,7 @@ def _by_model(run: Run, batches: Dataset, position: Position, log: _Log) -> None
         callbacks.insert(0, run.schedule)
     if run.config.dataset_sink_mode:
         _prepare_for_sink(run, step, batches, position, callbacks)
+    _skip(batches, position)
     ms.Model(step).train(
         run.config.epoch_size,
         batches,
@@ -149,6 +152,7 @@ class _Sink(Callback):
 
 def _by_loop(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
     epochs, done = run.config.epoch_size, position.step
+    _skip(batches, position)
     rows = batches.create_tuple_iterator(num_epochs=epochs)
     for epoch in range(position.epoch, epochs):
         log.start()
@@ -258,65 +262,6 @@ def _accuracy(net: nn.Cell, dataset: Dataset) -> float:
         right += int((net(*inputs).argmax(axis=-1) == label).sum().asnumpy())
         rows += label.size
     return right / rows if rows else 0.0
-
-
-# --- audit
-
-
-@dataclass(frozen=True)
-class StepAudit:
-    """The audit of one train step in one stage.
-
-    Attributes:
-        step: The name of the train step.
-        stage: The stage, from 1; None where the plan has none.
-        audit: What it found.
-    """
-
-    step: str
-    stage: int | None
-    audit: Audit
-
-
-def audits(run: Run, batch: Sequence[Tensor], steps: int = 3) -> Iterator[StepAudit]:
-    """Audit every train step of a run in every stage; the run is as before afterwards.
-
-    Args:
-        run: The run, before it trains.
-        batch: What the steps are called with.
-        steps: Real steps that each audit makes and takes back.
-    """
-    for stage in each_stage(run):
-        for name, step in run.steps.items():
-            yield StepAudit(name, stage, audit(step, *batch, steps=steps))
-
-
-def first_batch(run: Run, dataset: Dataset | None = None) -> tuple[tuple[Tensor, ...], str | None]:
-    """Return a batch of the data of a run, or what its task gives where there is no data.
-
-    Args:
-        run: The run.
-        dataset: Where to take it; that of the task by default.
-
-    Returns:
-        The batch, and why it is not of the data; None where it is.
-
-    Raises:
-        PlanError: There is neither data nor a function ``inputs`` in the task.
-    """
-    try:
-        batches = dataset or _batches(run)
-        return tuple(next(batches.create_tuple_iterator(num_epochs=1))), None
-    except (PlanError, OSError) as error:
-        if not run.task.has("inputs"):
-            raise
-        return tuple(run.task.call("inputs", run.config)), str(error)
-
-
-def _batches(run: Run) -> Dataset:
-    run.config.check_paths("data_dir")
-    batches, _ = run.task.call("datasets", run.config)
-    return batches
 
 
 def _audit_first(run: Run, batches: Dataset) -> None:

@@ -15,7 +15,8 @@ import msgrad as mg
 from msgrad import _run, _saves
 from msgrad._config import load_config
 from msgrad._run import build, each_stage
-from msgrad._training import audits, evaluate, first_batch, train
+from msgrad._run_audit import audits, first_batch
+from msgrad._training import evaluate, train
 from tests.small_task import LABELS, ROWS, Net, body_loss, datasets, head_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -331,7 +332,7 @@ def test_the_keys_of_a_task_are_checked_and_filled_up():
     message = "c.yaml:7: key 'ded' of task 't.py' is unknown; did you mean 'dead'?"
     task = "TASK_ARGS = {'dead': False}\ndef network(config): ...\ndef datasets(config): ...\n"
     assert refused(task, text) == message
-    assert build(config(), dry=True).config.task_args == {"dead": False}
+    assert build(config(), dry=True).config.task_args == {"dead": False, "norm": False}
 
 
 def test_a_task_imports_its_neighbours():
