@@ -14,7 +14,7 @@ from msgrad._agreement import Agreement
 from msgrad._arguments import check_arguments
 from msgrad._dropout import active_dropout
 from msgrad._errors import ArgumentError
-from msgrad._latch import latches, release_latches
+from msgrad._latch import release_latches
 from msgrad._loss import loss_network
 from msgrad._moving import note_moving
 from msgrad._ranks import saves_here
@@ -22,6 +22,7 @@ from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
 from msgrad._stages import Stages
+from msgrad._step_cell import StepCell
 from msgrad._summary import inner_network
 from msgrad._trainable import NothingLeftError, Trainable, few
 from msgrad._updating import as_updates, check_updates
@@ -37,7 +38,7 @@ class Position(NamedTuple):
     epoch: int
 
 
-class TrainStep(nn.Cell):
+class TrainStep(StepCell):
     """One training step over exactly what may move.
 
     What is frozen, cut off by a stop or never used leaves the optimizer, so that neither decay nor
@@ -124,7 +125,7 @@ class TrainStep(nn.Cell):
         restart_state: bool = False,
         restart_counters: bool = False,
     ) -> None:
-        super().__init__(auto_prefix=False)
+        super().__init__()
         check_arguments(optimizer, train_cell, clip_norm)
         self.network = loss_network(network, loss_fn, net)
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
@@ -132,7 +133,6 @@ class TrainStep(nn.Cell):
         own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
-        own["_told_of_graph"] = False
         own["_watch"] = Watch(self.network)
         own["_agreement"] = Agreement(inner_network(self.network))
         own["_engine"] = Stages(
@@ -158,79 +158,6 @@ class TrainStep(nn.Cell):
         step, epoch = self._position
         self.__dict__["_position"] = Position(step + 1, epoch)
         return out
-
-    def construct(self, *inputs: Any) -> Any:
-        # only an outer graph, such as that of a data sink, gets here
-        if self.ready_for_graph:
-            return self.inner(*inputs)
-        return None
-
-    def __getattr__(self, name: str) -> Any:
-        if name == "ready_for_graph":
-            # asked for in Python, when a graph around the step is compiled
-            self._into_graph()
-            return True
-        return super().__getattr__(name)
-
-    def _into_graph(self) -> None:
-        if latches():
-            # releasing a latch takes a gradient, which amid a compilation ends the process
-            text = (
-                "a TrainStep inside ms.jit does not notice a freeze in PYNATIVE_MODE of MindSpore "
-                "before 2.8; call the step itself, or use GRAPH_MODE"
-            )
-            logger.error(text)  # of what is raised here MindSpore tells nothing
-            raise ArgumentError(text)
-        self.prepare(runs=True)
-        if not self._told_of_graph:
-            self.__dict__["_told_of_graph"] = True
-            logger.warning(
-                "a TrainStep is compiled into a graph around it, which notices no later freeze, "
-                "stop or stage; call the step itself, or put a Schedule into ms.Model.train"
-            )
-
-    def __deepcopy__(self, memo: dict[int, Any]) -> TrainStep:
-        """Refuse to be copied: MindSpore's optimizers cannot be."""
-        raise ArgumentError(
-            "a TrainStep cannot be copied, since MindSpore's optimizers cannot; copy the network "
-            "and make a step over it, and take the state along with .save and .load"
-        )
-
-    def set_inputs(self, *inputs: Any, **named: Any) -> None:
-        """Say which dimensions of the inputs vary, so that one graph of a stage serves all sizes.
-
-        Args:
-            *inputs: A ``Tensor(shape=[None, 3], dtype=…)`` for each input of the step.
-            **named: Not used, the inputs of a step have no names.
-
-        Raises:
-            ArgumentError: An input is given by name.
-        """
-        if named:
-            raise ArgumentError(
-                f"input {next(iter(named))!r} is given by name; give one Tensor per input, in order"
-            )
-        super().set_inputs(*inputs)
-        self._engine.set_inputs(inputs)
-
-    def set_grad(self, requires_grad: bool = True) -> TrainStep:
-        """Refuse to be differentiated: the step takes the gradient itself.
-
-        Args:
-            requires_grad: Whether somebody else wants to.
-
-        Returns:
-            The step itself.
-
-        Raises:
-            ArgumentError: Somebody does.
-        """
-        if requires_grad:
-            raise ArgumentError(
-                "a TrainStep takes the gradient itself and is not put into a train cell; give "
-                "ms.Model(step) no optimizer"
-            )
-        return self
 
     def prepare(self, *inputs: Any, runs: bool = False) -> None:
         """Go to the stage that the network asks for now, without waiting for the next call.
@@ -385,7 +312,7 @@ def enter_as_next_call(
 def enter_for_sink(step: TrainStep) -> str:
     """Bring a step to the stage that a data sink runs next; return a phase for its outer cell."""
     # the Schedule that asks for this tells of each change
-    step.__dict__["_told_of_graph"] = True
+    step.tell_of_graph(False)
     step.prepare(runs=True)
     return f"train.stage{step._engine.number}"
 
