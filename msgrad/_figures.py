@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import math
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -40,7 +41,10 @@ class Epoch:
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; the loss of a single step is called ``loss``."""
         own = {k: v for k, v in vars(self).items() if k not in ("losses", "figures", "epochs")}
-        return {**own, **self.named_losses, **self.figures}
+        figures = {**self.named_losses, **self.figures}
+        # JSON has neither NaN nor infinity
+        plain = {k: v if math.isfinite(v) else str(v) for k, v in figures.items()}
+        return {**own, **plain}
 
     @property
     def named_losses(self) -> dict[str, float]:

@@ -11,8 +11,8 @@ import mindspore as ms
 from mindspore import Tensor, communication, nn
 
 from msgrad._config import Config
-from msgrad._device import use_device
-from msgrad._errors import PlanError
+from msgrad._device import use_device, why_not_ascend
+from msgrad._errors import DeviceError, PlanError
 from msgrad._load_weights import load_weights
 from msgrad._makers import make_rate, optimizer_maker
 from msgrad._plan import Applied
@@ -122,6 +122,11 @@ def rank_of_this() -> int:
 def _device(config: Config, *, dry: bool) -> str:
     if dry:
         return use_device("CPU", mode=config.mode)
+    obstacle = why_not_ascend() if config.device_target == "Ascend" else None
+    if obstacle is not None:
+        fact, remedy = obstacle
+        message = f"device_target 'Ascend' cannot be used, {fact}; {remedy}, or give auto or CPU"
+        raise DeviceError(str(config.source.problem(("device_target",), message)))
     return use_device(
         config.device_target,
         device_id=config.device_id,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import math
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -178,7 +179,7 @@ class _Log(Callback):
         self.tick, self.size = tick, size
         self.epochs: list[Epoch] = []
         self.losses: dict[str, list[Tensor]] = {}
-        self.began = 0.0
+        self.began, self.warned = 0.0, False
 
     def start(self) -> None:
         self.losses, self.began = {}, time.perf_counter()
@@ -205,8 +206,21 @@ class _Log(Callback):
             time.perf_counter() - self.began,
         )
         self.epochs.append(found)
+        self._warn_of_loss(found)
         if run.rank == 0:
             self.report(found)
+
+    def _warn_of_loss(self, found: Epoch) -> None:
+        broken = {name: loss for name, loss in found.losses.items() if not math.isfinite(loss)}
+        if broken and not self.warned:
+            self.warned = True
+            told = ", ".join(f"{loss} in step {name}" for name, loss in broken.items())
+            _LOG.warning(
+                "the loss of epoch %d is %s; lower optimizer.learning_rate or give clip_norm, "
+                "and see msgrad audit for the weight that is not finite first",
+                found.epoch,
+                told,
+            )
 
     def on_train_epoch_begin(self, run_context: Any) -> None:
         self.start()

@@ -280,6 +280,31 @@ def test_what_a_cpu_cannot_do_is_turned_off_and_said_once(caplog):
     assert (run.config.dataset_sink_mode, run.config.loss_scale) == (False, None)
 
 
+def test_an_ascend_that_is_not_there_is_told_at_the_key_of_the_config(monkeypatch):
+    monkeypatch.setattr(_run, "why_not_ascend", lambda: ("there is none", "plug one in"))
+    with pytest.raises(mg.DeviceError) as told:
+        build(config("", "device_target=Ascend"))
+    assert str(told.value) == (
+        "--set device_target=Ascend: device_target 'Ascend' cannot be used, there is none; plug "
+        "one in, or give auto or CPU"
+    )
+
+
+def test_a_loss_that_is_not_finite_is_told_once_and_is_json(caplog):
+    run = build(config("", "optimizer.learning_rate=1e38", *EAGER))
+    figures = train(run)
+    assert [r.message for r in caplog.records if r.name == "msgrad"] == [
+        "the loss of epoch 1 is nan in step train; lower optimizer.learning_rate or give "
+        "clip_norm, and see msgrad audit for the weight that is not finite first"
+    ]
+
+    def refuse(constant):
+        raise ValueError(constant)
+
+    content = json.loads(figures.to_json(), parse_constant=refuse)
+    assert [epoch["loss"] for epoch in content["epochs"]] == ["nan", "nan"]
+
+
 def test_a_dry_build_says_nothing_of_a_device_it_does_not_need(caplog):
     with caplog.at_level(logging.WARNING, "msgrad"):
         run = build(
