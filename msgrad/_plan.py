@@ -10,7 +10,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
-from msgrad._errors import ConflictError, PlanError
+from msgrad._errors import ArgumentError, ConflictError, PlanError
 from msgrad._function import Functions
 from msgrad._plan_apply import Applied, apply_rules
 from msgrad._plan_check import contradictions
@@ -237,9 +237,16 @@ class Plan(WrittenPlan):
 
         Raises:
             NoMatchError: There is no parameter of this name.
+            ArgumentError: The name is that of several.
         """
+        found = select(net, name)
+        if len(found) > 1:
+            raise ArgumentError(
+                f"name {name!r} is that of {len(found)} parameters; give one, such as "
+                f"{found.names[0]!r}"
+            )
         fates = Fates(self.rules, net)
-        return tell(fates, Times(fates, self._stages), select(net, name)[0])
+        return tell(fates, Times(fates, self._stages), found[0])
 
     def _look(self, net: nn.Cell) -> tuple[Fates, Times]:
         """Match everything against a network, and refuse what is wrong."""
