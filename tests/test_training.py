@@ -183,6 +183,14 @@ def test_stages_train_what_they_say_and_no_more():
     assert (seen[1]["head.weight"] == seen[0]["head.weight"]).all()
 
 
+def test_a_frozen_weight_that_a_rule_changes_is_not_one_that_was_held():
+    updates = "updates: [{update: body.bias, fn: clip, args: [0.0, 0.0], force: true}]"
+    run = build(config(f"{FREEZE}\n{updates}", "epoch_size=1", *EAGER))
+    figures = train(run)
+    assert not run.net.body.bias.asnumpy().any()
+    assert (figures.held, figures.broken) == (("body.weight",), [])
+
+
 def test_a_run_at_its_end_is_not_resumed():
     run = build(config(FREEZE))
     run.steps["train"].set_epoch(2)
