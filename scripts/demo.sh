@@ -14,7 +14,7 @@ for run in "${runs[@]}"; do
 done
 "$python" scripts/compare.py "${runs[@]}" || exit 1
 cat <<'EOT'
-digits_stop_by_hand: ops.stop_gradient in construct and MindSpore's own train cell over all parameters;
-no gradient reaches conv1, and weight decay moves it all the same. The last two are msgrad's.
-Pictures, figures and the resolved config of each run: runs/<run>/
+digits_stop_by_hand: ops.stop_gradient in construct, and an optimizer over all parameters, as MindSpore's own
+train cell has it; no gradient reaches conv1, and weight decay moves it all the same. The last two are msgrad's.
+Pictures, figures, weights and the resolved config of each run: runs/<run>/
 EOT
