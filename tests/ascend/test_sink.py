@@ -7,7 +7,7 @@ from collections import Counter
 import pytest
 
 from graphs import read_launches
-from surroundings import dry_run
+from surroundings import ROOT, dry_run
 
 pytestmark = pytest.mark.ascend_dry
 
@@ -63,3 +63,20 @@ def test_the_steps_of_a_sink_are_counted_though_the_step_is_never_called(run):
     counted = [call["steps"] for call in result["calls"]]
     # noted by a callback that comes before the schedule
     assert counted == [steps * sinks for sinks in range(len(CALLS))]
+
+
+SMALL = ("task_args.blocks=[1,1,1,1]", "task_args.width=8", "task_args.image_size=32")
+SHORT = ("epoch_size=4", "batch_size=4", "stages.0.epochs=1", "stages.1.epochs=1")
+
+
+def test_a_config_with_data_sink_trains_each_stage_in_a_graph_of_its_own(ascend, tmp_path):
+    config = str(ROOT / "configs" / "resnet50_cifar10_ascend.yaml")
+    changes = (*SMALL, *SHORT, "task_args.random_rows=8")
+    result = dry_run("train_config.py", config, *changes, variables=ascend, folder=tmp_path)
+    assert result["sink"]
+    assert result["stages"] == [2, 14, 53]
+    assert result["trained"] == [2, 14, 53, 53]
+    assert result["position"] == [8, 4]  # steps, epochs
+    assert result["files"] == ["config.yaml", "figures.json", "last", "weights.ckpt"]
+    launches = read_launches(tmp_path, "GetNext")
+    assert [launch["AllReduce"] for launch in launches] == result["trained"]
