@@ -34,6 +34,9 @@ exit codes:
 class _Parser(argparse.ArgumentParser):
     def error(self, message: str) -> NoReturn:
         # one line, without the usage
+        if message.endswith("required: CONFIG"):
+            # --set takes all words that follow it
+            message += ", before --set"
         self.exit(UNUSABLE, f"{self.prog}: {message}; see {self.prog} --help\n")
 
 

@@ -15,6 +15,7 @@ from msgrad._fold import fold_cells
 from msgrad._run import Run, build
 from msgrad._snapshot import MovementRow
 from msgrad._terminal import print_table
+from msgrad._trainable import count
 from msgrad._training import train as train_run
 
 _MOST_LINES = 45
@@ -42,8 +43,9 @@ def train(given: argparse.Namespace) -> int:
 def title(run: Run) -> str:
     """Say what is about to run."""
     config = run.config
-    stages = "" if run.schedule is None else f", {len(run.schedule.stages)} stages"
-    return f"{config.name} on {run.device}, {config.mode} mode, {config.epoch_size} epochs{stages}"
+    stages = [] if run.schedule is None else [count(len(run.schedule.stages), "stage")]
+    parts = [f"{config.name} on {run.device}", f"{config.mode} mode"]
+    return ", ".join([*parts, count(config.epoch_size, "epoch"), *stages])
 
 
 class Progress:

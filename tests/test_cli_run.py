@@ -117,6 +117,13 @@ def test_what_cannot_be_used_is_a_line_for_each_problem_and_exit_code_2(
     assert errors.splitlines() == [f"msgrad: {line}" for line in lines]
 
 
+def test_a_config_behind_set_is_taken_for_a_change_and_the_way_out_is_said(capsys):
+    with pytest.raises(SystemExit) as ended:
+        _cli.main(["plan", "--set", "seed=1", DIGITS])
+    message = "msgrad plan: the following arguments are required: CONFIG, before --set; see msgrad "
+    assert (ended.value.code, capsys.readouterr().err) == (2, f"{message}plan --help\n")
+
+
 # --- train
 
 
@@ -166,9 +173,11 @@ def test_train_ends_with_1_where_the_audit_before_it_finds_problems(capsys, smal
         "task_args.dead=true",
         "audit={steps: 1}",
         "unreached=freeze",
+        "epoch_size=1",
+        "stages=[{train: '*'}]",
     ]
     code, output, errors = run(capsys, "train", small, "--set", *changes)
-    assert (code, output) == (1, "c on CPU, graph mode, 2 epochs\n")
+    assert (code, output) == (1, "c on CPU, graph mode, 1 epoch, 1 stage\n")
     assert "msgrad: audit found 2 problems\nbody.weight: unreached: " in errors
     assert not Path("runs/c/last").exists()
 

@@ -80,6 +80,8 @@ STATISTICS = {"moving_mean", "moving_variance"}
 RUNS = [
     pytest.param(name, marks=[pytest.mark.slow] if expected.slow else [])
     for name, expected in EXPECTED.items()
+    # the last test trains this one
+    if name != "digits_stop_by_hand"
 ]
 
 

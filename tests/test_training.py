@@ -172,7 +172,7 @@ def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(text):
 
 
 def test_stages_train_what_they_say_and_no_more():
-    run = build(config(STAGED))
+    run = build(config(STAGED, *EAGER))
     first, seen = values(run.net), []
     figures = train(run, report=lambda epoch: seen.append(values(run.net)))
     moved = [{n for n in first if (seen[k][n] != first[n]).any()} for k in range(2)]
