@@ -16,7 +16,7 @@ from msgrad._plan_apply import Applied, apply_rules
 from msgrad._plan_check import contradictions
 from msgrad._plan_explain import tell
 from msgrad._plan_fates import Fates
-from msgrad._plan_step import StepParts
+from msgrad._plan_step import StepParts, first_stage
 from msgrad._plan_times import Times, stages_of
 from msgrad._plan_written import WrittenPlan
 from msgrad._schedule import Schedule
@@ -158,26 +158,28 @@ class Plan(WrittenPlan):
             >>> [float(rate.asnumpy()) for rate in step.optimizer.get_lr()]
             [0.1..., 0.1..., 0.2..., 0.2...]
         """
-        fates, _ = self._look(net)
+        fates, times = self._look(net)
         only = None if trainable is None else {id(p) for p in select(net, trainable)}
         parts = StepParts(fates, self._functions, only)
         own = updates if isinstance(updates, (list, tuple)) else [updates]
         is_cell = isinstance(network, nn.Cell)
         with ExitStack() as undo:
             undo.enter_context(apply_rules(self, fates))
-            step = TrainStep(
-                net if network is None else network,
-                parts.optimizer(optimizer, lr, weight_decay),
-                loss_fn,
-                net=None if network is None or is_cell else net,
-                train_cell=train_cell,
-                updates=[*parts.updates(), *own],
-                trainable=trainable,
-                clip_norm=clip_norm,
-                unreached=unreached,
-                restart_state=restart_state,
-                restart_counters=restart_counters,
-            )
+            updates = [*parts.updates(), *own]
+            with first_stage(times, parts.own):
+                step = TrainStep(
+                    net if network is None else network,
+                    parts.optimizer(optimizer, lr, weight_decay),
+                    loss_fn,
+                    net=None if network is None or is_cell else net,
+                    train_cell=train_cell,
+                    updates=updates,
+                    trainable=trainable,
+                    clip_norm=clip_norm,
+                    unreached=unreached,
+                    restart_state=restart_state,
+                    restart_counters=restart_counters,
+                )
             undo.pop_all()
         return step
 

@@ -3,16 +3,20 @@
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping
+from contextlib import AbstractContextManager, nullcontext
 from typing import Any
 
 from mindspore import Parameter, nn
 
+from msgrad._claims import Claim
 from msgrad._errors import ArgumentError
+from msgrad._freeze import make_claims
 from msgrad._function import Functions
 from msgrad._groups import param_groups
 from msgrad._hold import HoldOptimizer
 from msgrad._matcher import NetPattern
 from msgrad._plan_fates import Fates, few
+from msgrad._plan_times import Times
 from msgrad._select import Selection
 from msgrad._update import WeightUpdates
 
@@ -32,6 +36,20 @@ class RuleWeights(NetPattern):
         return self._text
 
 
+def first_stage(times: Times, own: set[int]) -> AbstractContextManager[object]:
+    """Keep what the first stage does not train, while a step makes its first optimizer.
+
+    So there is never an optimizer with the state of all weights.
+    """
+    fates = times.fates
+    kept = [fates.records[thing] for thing in fates.design - fates.frozen - times.trained[0]]
+    if not times.stages or not kept or not own & times.trained[0]:
+        return nullcontext()
+    stage = times.stages[0]
+    wishes = {"statistics": stage.statistics is not False, "dropout": stage.dropout is not False}
+    return make_claims(fates.net, [(Claim(stage.label, **wishes), kept)])
+
+
 class StepParts:
     """Makes the parts of one step.
 
@@ -39,13 +57,16 @@ class StepParts:
         fates: What the rules say.
         functions: Finds the functions of the updates.
         only: The ids of the parameters that the step trains, or None for all.
+
+    Attributes:
+        own: The numbers of these parameters.
     """
 
     def __init__(self, fates: Fates, functions: Functions, only: Collection[int] | None) -> None:
         self._fates = fates
         self._functions = functions
         things = enumerate(fates.parameters.things)
-        self._own = {n for n, p in things if only is None or id(p) in only}
+        self.own = {n for n, p in things if only is None or id(p) in only}
 
     def optimizer(
         self, make: Callable[[Any], nn.Cell], lr: Any, weight_decay: float
@@ -82,7 +103,7 @@ class StepParts:
         for number, rule in enumerate(fates.rules):
             if rule.kind == "update":
                 last = fates.last[f"update {rule.when}"]
-                own = [t for t in sorted(fates.taken[number] & self._own) if last[t] == number]
+                own = [t for t in sorted(fates.taken[number] & self.own) if last[t] == number]
                 if own:
                     text = few(rule.patterns) + (f" ({rule.place})" if rule.place else "")
                     weights = RuleWeights(text, [fates.parameters.things[t] for t in own])
@@ -97,7 +118,7 @@ class StepParts:
     def _groups(self) -> dict[Selection, dict[str, float]]:
         """Return disjoint selections of the weights that group rules say the same of."""
         fates, same = self._fates, {}
-        for thing in sorted(self._own):
+        for thing in sorted(self.own):
             own = tuple((f, fates.value(f, thing)) for f in ("lr_scale", "weight_decay"))
             said = tuple((f, value) for f, value in own if value is not None)
             if said:
@@ -109,7 +130,7 @@ class StepParts:
         fates = self._fates
         return {
             str(fates.parameters.things[thing].name): fates.value("hold rows", thing)
-            for thing in sorted(self._own & fates.last.get("hold rows", {}).keys())
+            for thing in sorted(self.own & fates.last.get("hold rows", {}).keys())
         }
 
 

@@ -105,6 +105,28 @@ def test_a_step_that_trains_a_part_is_given_the_rules_for_that_part_alone():
     assert [update.names for update in step.updates] == [["head.weight"]]
 
 
+def test_no_optimizer_is_made_with_the_state_of_what_its_stage_keeps():
+    given = []
+
+    def optimizer(parameters):
+        given.append([p.name for p in parameters])
+        return nn.Momentum(parameters, 0.1, 0.9)
+
+    net = Staged()
+    plan = mg.Plan.from_dict(
+        {"stages": [{"train": "head", "epochs": 1}, {"train": "fc3", "cumulative": True}]}
+    )
+    step = plan.train_step(net, optimizer, nn.MSELoss(), unreached="allow")
+    assert mg.frozen_state(net) == "trainable"
+    schedule = plan.schedule(step)
+    assert schedule is not None
+    for epoch in (0, 1, 0):
+        schedule.at(epoch=epoch)
+        assert step.trainable == plan.trains(net)[epoch]
+    head, more = plan.trains(net)
+    assert given == [head, more, head]
+
+
 def test_a_plan_without_stages_has_no_schedule():
     plan = mg.Plan.from_dict({})
     step = plan.train_step(Staged(), lambda p: nn.SGD(p, 0.1), unreached="allow")
