@@ -313,6 +313,14 @@ def test_a_loss_that_is_not_finite_is_told_once_and_is_json(caplog):
     assert [epoch["loss"] for epoch in content["epochs"]] == ["nan", "nan"]
 
 
+def test_where_mindspore_computes_nothing_nothing_is_said_to_have_been_held(caplog, monkeypatch):
+    """Under MS_SIMULATION_LEVEL every weight reads as zero afterwards."""
+    run = build(config(FREEZE, "epoch_size=1", *EAGER))
+    monkeypatch.setenv("MS_SIMULATION_LEVEL", "1")
+    assert train(run).held == ()
+    assert "all was compiled and nothing computed, no figure counts" in caplog.text
+
+
 def test_a_dry_build_says_nothing_of_a_device_it_does_not_need(caplog):
     with caplog.at_level(logging.WARNING, "msgrad"):
         run = build(
