@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import argparse
+import shutil
+import sys
 import textwrap
 from collections.abc import Sequence
 
 from msgrad._config import load_config
-from msgrad._dry_run import DryRun, StageFates, TakenBy, dry_run
+from msgrad._dry_run import TO_THE_END, DryRun, StageFates, TakenBy, dry_run
 from msgrad._exit import OK
 from msgrad._fates import ADAPTS, KEPT, NO_GRADIENT, TRAINS, UNTRAINABLE, Fate
 from msgrad._fold import fold, fold_cells
@@ -37,15 +39,21 @@ def plan(given: argparse.Namespace) -> int:
 def _print(found: DryRun) -> None:
     print(_wrapped(_summary(found)))
     if found.rules:
-        print()
+        _gap()
         rows = [(rule.rule, rule.does, _taken(found, rule)) for rule in found.rules]
         print_table(("rule", "does", "takes"), rows)
-    print()
+    _gap()
     names = [_column(found, stage) for stage in found.stages]
     print_table(("weights", "n", "size", *names), _lines(found))
-    print()
+    _gap()
     head = ("", "trains", "", "stays", "", "optimizer memory", "saved")
     print_table(head, list(map(_totals, names, found.stages)))
+
+
+def _gap() -> None:
+    # a table that rich draws begins with an empty line
+    if not sys.stdout.isatty():
+        print()
 
 
 def _summary(found: DryRun) -> str:
@@ -64,7 +72,8 @@ def _column(found: DryRun, stage: StageFates) -> str:
     """Name a column: the stage, the step, or both."""
     several = len({each.step for each in found.stages}) > 1
     parts = [
-        f"stage {stage.stage}: {stage.length}" if stage.stage is not None else "",
+        f"stage {stage.stage}" if stage.stage is not None else "",
+        stage.length if stage.length != TO_THE_END else "",
         stage.step if several else "",
     ]
     return ", ".join(filter(None, parts)) or "the run"
@@ -104,7 +113,8 @@ def _text(fate: Fate) -> str:
     said = fate.fate
     if fate.rate is not None:
         said += f" at {fate.rate:g}" + (f", decay {fate.decay:g}" if fate.decay else "")
-    if fate.by and fate.by != "the model":
+    # the column says which stage it is
+    if fate.by and fate.by != "the model" and not fate.by.startswith("stage "):
         joint = ", " if fate.fate == TRAINS else ": " if fate.by == NO_GRADIENT else " by "
         said += joint + _short(fate.by)
     return said + "".join(f", changed by {_short(label)}" for label in fate.updates)
@@ -148,9 +158,9 @@ def _saved(stage: StageFates) -> str:
     saved, whole = stage.state_bytes_of_all - stage.state_bytes, stage.state_bytes_of_all
     if saved < 0:
         return f"none, {short_number(-saved, 'B')} more for what is held"
-    share = f" ({100 * saved / whole:.0f} %)" if whole else ""
-    return f"{short_number(saved, 'B')} of {short_number(whole, 'B')}{share}"
+    return f"{100 * saved / whole if whole else 0:.0f} % of {short_number(whole, 'B')}"
 
 
 def _wrapped(text: str) -> str:
-    return textwrap.fill(text, _COLUMNS, subsequent_indent="  ", break_on_hyphens=False)
+    columns = min(_COLUMNS, shutil.get_terminal_size().columns) if sys.stdout.isatty() else _COLUMNS
+    return textwrap.fill(text, columns, subsequent_indent="  ", break_on_hyphens=False)

@@ -21,6 +21,7 @@ from msgrad._step import TrainStep, enter_as_next_call
 from msgrad._trainable import count
 
 _LOG = logging.getLogger("msgrad")
+TO_THE_END = "to the end"
 
 
 @dataclass(frozen=True)
@@ -194,7 +195,7 @@ def _stage(
 def _length(run: Run, number: int | None) -> str:
     stage = None if run.schedule is None or number is None else run.schedule.stages[number - 1]
     if stage is None or stage.unit is None:
-        return "to the end"
+        return TO_THE_END
     return count(stage.length or 0, stage.unit.removesuffix("s"))
 
 

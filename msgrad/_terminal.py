@@ -10,6 +10,7 @@ from msgrad._errors import MissingPackageError
 from msgrad._extras import needed
 
 _GAP = "  "
+_LONGEST = 30
 
 
 def print_table(
@@ -49,8 +50,11 @@ def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
 def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO) -> None:
     table = needed("rich.table", "a table").Table(box=needed("rich.box", "a table").SIMPLE_HEAD)
     text = needed("rich.text", "a table").Text
-    for name in head:
-        table.add_column(name, overflow="fold")
+    for number, name in enumerate(head):
+        # the name of what a row is about is not broken where it leaves room for the rest
+        longest = max((len(row[number]) for row in rows), default=0)
+        whole = number == 0 and longest <= _LONGEST
+        table.add_column(name, overflow="fold", no_wrap=whole)
     for row in rows:
         # as text, since brackets would be read as markup
         table.add_row(*map(text, row))

@@ -57,7 +57,7 @@ conv{2,3}  4  416 B   trains at 0.005, decay 0.1
 head       2  2.2 kB  trains at 0.005, decay 0.1
 
          trains          stays         optimizer memory  saved
-the run  6       2.6 kB  1      384 B  5.2 kB            768 B of 6.0 kB (13 %)
+the run  6       2.6 kB  1      384 B  5.2 kB            13 % of 6.0 kB
 """,
         "",
     )
@@ -69,8 +69,8 @@ def test_plan_has_a_column_for_each_stage(capsys):
     code, output, _ = run(capsys, "plan", DIGITS, *changes)
     assert code == 0
     assert [re.split(r"  +", line) for line in output.splitlines()[-8:-4]] == [
-        ["weights", "n", "size", "stage 1: 2 epochs", "stage 2: to the end"],
-        ["conv{1..3}", "5", "800 B", "frozen by stage 1", "trains at 0.005, decay 0.1"],
+        ["weights", "n", "size", "stage 1, 2 epochs", "stage 2"],
+        ["conv{1..3}", "5", "800 B", "frozen", "trains at 0.005, decay 0.1"],
         ["head.weight", "1", "2.2 kB", *["trains at 0.005, decay 0.1"] * 2],
         ["head.bias", "1", "40 B", *["trains at 0.005, decay 0.1, changed by update 1"] * 2],
     ]
