@@ -116,7 +116,12 @@ def _reason(error: Any, text: str) -> tuple[int, str]:
     mark = getattr(error, "problem_mark", None)
     line = mark.line if mark is not None else text.count("\n", 0, getattr(error, "position", 0))
     reason = getattr(error, "problem", None) or getattr(error, "reason", error)
-    return line + 1, f"is no YAML: {reason}; write key: value lines"
+    start = getattr(getattr(error, "context_mark", None), "line", line)
+    around = "".join(text.splitlines()[start : line + 1])
+    # signs of patterns that mean something else to YAML
+    sign = next((sign for sign in "*!{" if sign in around), None)
+    remedy = f"put a name with {sign} in quotes" if sign else "write key: value lines"
+    return line + 1, f"is no YAML: {reason}; {remedy}"
 
 
 def _unreadable(file: str | None, line: int | None, reason: str) -> PlanError:

@@ -141,5 +141,6 @@ def _called(label: str, function: Callable[..., Any], arguments: Any) -> Any:
         ) from None
     try:
         return function(*given, **named_ones)
-    except (ArgumentError, TypeError) as error:
+    except Exception as error:
+        # whatever a function of the user's raises is told with its line in the file
         raise ArgumentError(f"fn {label!r} with args {arguments!r}: {error}") from error

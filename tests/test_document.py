@@ -27,10 +27,16 @@ VALUES = [
 BROKEN = [
     pytest.param("a: [", "f.yaml:1: the file is no YAML: expected the node content", id="open"),
     pytest.param("a: 1\n b: 2", "f.yaml:2: the file is no YAML: mapping values", id="indentation"),
-    pytest.param("a: &x [*x]", "f.yaml:1: the file is no YAML: an anchor stands inside", id="loop"),
     pytest.param("[1]: 2", "f.yaml:1: the file is no YAML: a key is a list", id="a list as key"),
     pytest.param("a: \x00", "f.yaml:1: the file is no YAML: special characters", id="a zero byte"),
-    pytest.param("a: !x 1", "f.yaml:1: the file is no YAML: could not determine", id="a tag"),
+]
+UNQUOTED = [
+    pytest.param("a:\n- *.bias", 2, "*", id="a star"),
+    pytest.param("a: *bias", 1, "*", id="a star before a word"),
+    pytest.param("a: !head", 1, "!", id="an exception"),
+    pytest.param("a: [conv1, !head]", 1, "!", id="an exception in a list"),
+    pytest.param("a: 1\nb: [layers.{0..5}]", 2, "{", id="a range"),
+    pytest.param("a: {q,v}_proj", 1, "{", id="alternatives"),
 ]
 
 
@@ -57,6 +63,14 @@ def test_what_is_no_yaml_is_refused_at_its_line(text, message):
     assert str(caught.value).endswith("; write key: value lines")
 
 
+@pytest.mark.parametrize(("text", "line", "sign"), UNQUOTED)
+def test_a_pattern_that_yaml_reads_otherwise_is_to_be_put_in_quotes(text, line, sign):
+    with pytest.raises(mg.PlanError) as caught:
+        parse_document(text, "f.yaml")
+    assert str(caught.value).startswith(f"f.yaml:{line}: the file is no YAML: ")
+    assert str(caught.value).endswith(f"; put a name with {sign} in quotes")
+
+
 def test_keys_that_stand_twice_are_told_once_each_wherever_they_are_used():
     text = "a: &x {b: 1, b: 2}\nc: *x\na: 3\nd:\n  <<: *x\n  b: 4\n"
     document = parse_document(text, "f.yaml")
@@ -64,6 +78,11 @@ def test_keys_that_stand_twice_are_told_once_each_wherever_they_are_used():
         "f.yaml:3: key 'a' stands twice, first in line 1; keep one of them",
         "f.yaml:1: key 'b' stands twice, first in line 1; keep one of them",
     ]
+
+
+def test_an_anchor_inside_itself_is_refused():
+    with pytest.raises(mg.PlanError, match=r"^f\.yaml:2: the file is no YAML: an anchor stands in"):
+        parse_document("b: 1\na: &x [*x]", "f.yaml")
 
 
 def test_a_key_that_is_not_in_the_file_has_the_line_of_what_it_would_be_in():
