@@ -94,7 +94,7 @@ class Fates:
         found = self.choose(path, rule.name, rule.patterns)
         taken = found & self.design
         if not taken and len(self.problems) == before:
-            self.problems.append((path, _no_weight(rule, self.names(found))))
+            self.problems.append((path, self._no_weight(rule, found)))
         # a freeze rule with a misspelt name would be the reason
         if rule.kind == "unfreeze" and not self.problems and not taken & self.frozen:
             message = (
@@ -103,6 +103,16 @@ class Fates:
             )
             self.problems.append((path, message))
         return taken
+
+    def _no_weight(self, rule: PlanRule, found: set[int]) -> str:
+        off = {thing for thing in found if self.records[thing].can_train}
+        names = few(self.names(off or found), str) or "nothing"
+        if off:
+            return (
+                f"{title(rule)} takes {names}, with requires_grad False before msgrad saw it; drop "
+                "the rule, or mg.unfreeze(…, force=True) first"
+            )
+        return f"{title(rule)} takes {names}, which the model made untrainable; name a weight"
 
     def _cells_of(self, rule: PlanRule) -> set[int]:
         chosen = self._chosen(self.cells, (*rule.path, rule.kind), rule.name, rule.patterns)
@@ -216,10 +226,3 @@ def few(patterns: Sequence[Any], write: Callable[[Any], str] = show) -> str:
     """Write the first patterns or names, and how many more there are."""
     more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
     return ", ".join(map(write, patterns[:3])) + more
-
-
-def _no_weight(rule: PlanRule, names: list[str]) -> str:
-    return (
-        f"{title(rule)} takes {few(names, str) or 'nothing'}, which the model made untrainable; "
-        "name a weight"
-    )

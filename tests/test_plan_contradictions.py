@@ -195,6 +195,20 @@ def test_all_problems_with_the_network_come_at_once():
     ]
 
 
+def test_a_weight_whose_flag_was_off_before_is_told_apart_from_a_statistic():
+    net = Small()
+    net.head.bias.requires_grad = False
+    plan = mg.Plan.from_dict({"plan": [{"freeze": "head.bias"}]})
+    with pytest.raises(mg.PlanError) as caught:
+        plan.check(net)
+    assert str(caught.value) == (
+        "rule 1 (freeze 'head.bias') takes head.bias, with requires_grad False before msgrad saw "
+        "it; drop the rule, or mg.unfreeze(…, force=True) first"
+    )
+    mg.unfreeze(net, "head.bias", force=True)
+    plan.check(net)
+
+
 def test_a_plan_from_python_has_no_lines():
     with pytest.raises(mg.PlanError) as caught:
         mg.Plan.from_dict({"plan": [{"freeze": "conv1", "at": "output"}]})
