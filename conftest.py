@@ -9,6 +9,9 @@ from pathlib import Path
 import mindspore as ms
 import pytest
 
+# not a conftest.py of its own: for the examples in docstrings, pytest imports these under one name
+pytest_plugins = ["ascend_plugin"]
+
 
 def pytest_collection_finish() -> None:
     """Let garbage collections pass over what stands now: MindSpore asks for one at each compile.

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import shutil
+import subprocess
 from collections import Counter
 
 import pytest
@@ -102,3 +104,16 @@ def test_launches_are_counted_from_each_first_kernel_on(tmp_path):
         Counter(GetNext=1, AllReduce=1),
         Counter(GetNext=1),
     ]
+
+
+def test_the_script_names_the_tools_that_are_missing_before_it_installs_anything(tmp_path):
+    bash, dirname = (shutil.which(name) for name in ("bash", "dirname"))
+    assert bash
+    assert dirname
+    (tmp_path / "dirname").symlink_to(dirname)
+    script = str(surroundings.ROOT / "scripts" / "ascend_dry_run.sh")
+    done = subprocess.run(
+        [bash, script], env={"PATH": str(tmp_path)}, capture_output=True, text=True
+    )
+    assert done.returncode == 1
+    assert "not found: gcc g++ nm readelf; install a compiler" in done.stderr
