@@ -90,27 +90,23 @@ class Names:
 
     def _items(self, paths: Iterable[str], *, below: bool) -> set[int]:
         found: set[int] = set()
+        opened: set[str] = set()
         waiting = list(paths)
         while waiting:
             path = waiting.pop()
             if path in self.at:
                 found.update(self.at[path])
-            if below and path in self._inside:
+            if below and path in self._inside and path not in opened:
+                opened.add(path)
                 waiting.extend(self._inside[path])
         return found
 
     def _matched(self, fits: Callable[[str], object], whole: bool) -> Iterator[str]:
-        """Return the names that fit; unless `whole`, the outermost paths that do."""
-        if whole:
-            yield from filter(fits, self.at)
-            return
-        waiting = [*self._inside[""]]
-        while waiting:
-            path = waiting.pop()
-            if fits(path):
-                yield path
-            elif path in self._inside:
-                waiting.extend(self._inside[path])
+        """Return the names that fit; unless `whole`, the paths of cells that do as well."""
+        # `filter` over flat lists: a walk in Python took twice as long with 100,000 names
+        yield from filter(fits, self.at)
+        if not whole:
+            yield from filter(fits, (path for path in self._inside if path and path not in self.at))
 
     def no_match(self, pattern: NamePattern, remedy: str = "") -> NoMatchError:
         """Return the error for a pattern that reaches nothing.

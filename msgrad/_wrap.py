@@ -221,12 +221,15 @@ def _places(net: nn.Cell) -> Iterator[_Place]:
 
 
 def _install(replacements: Iterable[tuple[_Place, nn.Cell]]) -> None:
+    changed = {}
     for place, cell in replacements:
         if cell is not place.cell:
             # Not by setattr, which renames a parameter whose name is not its path.
             place.parent._cells[place.key] = cell
-            if isinstance(place.parent, nn.SequentialCell):
-                place.parent.cell_list = list(place.parent._cells.values())
+            changed[id(place.parent)] = place.parent
+    for parent in changed.values():
+        if isinstance(parent, nn.SequentialCell):
+            parent.cell_list = list(parent._cells.values())
 
 
 def _without(cell: nn.Cell, gone: Container[nn.Cell]) -> nn.Cell:
