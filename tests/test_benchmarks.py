@@ -12,6 +12,7 @@ SHARED = {"measure.py", "nets.py"}
 BENCHMARKS = sorted(p.name for p in (ROOT / "benchmarks").glob("*.py") if p.name not in SHARED)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", BENCHMARKS)
 def test_the_short_form_counts_what_the_benchmark_claims(name, tmp_path):
     environment = os.environ | {"PYTHONPATH": str(ROOT)}
