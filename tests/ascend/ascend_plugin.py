@@ -10,6 +10,7 @@ import pytest
 from surroundings import RANKS, prepare
 
 MARK = "ascend_dry"
+PLACE = "ascend_dry_with"
 HEADER = ("config", "step, stage", "trained", "kernels", "AllReduce", "planned peak")
 
 
@@ -23,20 +24,27 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
 
 @pytest.fixture(scope="session")
-def ascend(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
+def ascend_place(tmp_path_factory: pytest.TempPathFactory) -> tuple[str, dict[str, str]]:
+    """What stands for the device, and the environment variables that use it."""
+    return prepare(tmp_path_factory.mktemp("ascend"))
+
+
+@pytest.fixture(scope="session")
+def ascend(ascend_place: tuple[str, dict[str, str]]) -> dict[str, str]:
     """The environment variables that stand for the device."""
-    said, variables = prepare(tmp_path_factory.mktemp("ascend"))
-    print(f"dry runs with {said}")
-    return variables
+    return ascend_place[1]
 
 
 def pytest_terminal_summary(terminalreporter: Any) -> None:
     """Print what each config's steps compiled to."""
-    rows = list(_rows(terminalreporter.stats.get("passed", [])))
+    passed = terminalreporter.stats.get("passed", [])
+    rows = [tuple(row) for found in _properties(passed, MARK) for row in found]
     if not rows:
         return
+    places = set(_properties(passed, PLACE))
     widths = [max(map(len, column)) for column in zip(HEADER, *rows, strict=True)]
     terminalreporter.section(f"compiled for Ascend, as one of {RANKS} cards; nothing ran there")
+    terminalreporter.write_line(f"with {' and '.join(sorted(places))}")
     for row in [HEADER, *rows]:
         cells = [text.ljust(width) for text, width in zip(row, widths, strict=True)]
         terminalreporter.write_line("  ".join(cells).rstrip())
@@ -46,8 +54,8 @@ def pytest_terminal_summary(terminalreporter: Any) -> None:
     )
 
 
-def _rows(reports: list[Any]) -> Iterator[tuple[str, ...]]:
+def _properties(reports: list[Any], wanted: str) -> Iterator[Any]:
     for report in sorted(reports, key=lambda report: report.nodeid):
-        for name, rows in getattr(report, "user_properties", []):
-            if name == MARK and report.when == "call":
-                yield from (tuple(row) for row in rows)
+        for name, value in getattr(report, "user_properties", []):
+            if name == wanted and report.when == "call":
+                yield value

@@ -18,6 +18,7 @@ RANKS = 8
 GRAPHS = "graphs"
 RESULT = "result.json"
 TIMEOUT = 1200  # ResNet-50 takes 75 seconds on a core of its own
+SEARCHED = ("LD_LIBRARY_PATH", "PYTHONPATH")
 # Without a device visible the plugin of a real CANN loads only in a dry run.
 DRY_RUN = {"MS_SIMULATION_LEVEL": "1"}
 LOADS = (
@@ -54,7 +55,7 @@ def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
     given = dict(os.environ)
     for key, value in variables.items():
         # found first, before what is there already
-        given[key] = f"{value}:{given[key]}" if key.endswith("PATH") and key in given else value
+        given[key] = f"{value}:{given[key]}" if key in SEARCHED and key in given else value
     paths = [given.get("PYTHONPATH", ""), str(HERE), str(ROOT)]
     given["PYTHONPATH"] = ":".join(path for path in paths if path)
     return given | {

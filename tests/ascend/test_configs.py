@@ -30,9 +30,11 @@ def test_every_config_is_in_the_table():
 @pytest.mark.ascend_dry
 @pytest.mark.parametrize("name", CONFIGS)
 def test_each_step_compiles_in_each_stage_and_reduces_and_writes_what_it_trains(
-    name, ascend, tmp_path, record_property
+    name, ascend_place, tmp_path, record_property
 ):
-    rows = dry_run("compile_config.py", CONFIGS[name], variables=ascend, folder=tmp_path)
+    place, variables = ascend_place
+    rows = dry_run("compile_config.py", CONFIGS[name], variables=variables, folder=tmp_path)
+    record_property("ascend_dry_with", place)
     record_property("ascend_dry", [_shown(name, row) for row in rows])
     assert {(row["step"], row["stage"]): len(row["trained"]) for row in rows} == TRAINED[name]
     for row in rows:

@@ -65,9 +65,12 @@ def test_what_has_a_body_of_its_own_is_not_made_twice():
 
 def test_a_path_is_put_before_what_is_there_and_other_variables_stand_alone(monkeypatch, tmp_path):
     monkeypatch.setenv("LD_LIBRARY_PATH", "/old")
+    monkeypatch.setenv("ASCEND_HOME_PATH", "/broken")
     monkeypatch.setenv("RANK_SIZE", "1")
-    given = surroundings.environment({"LD_LIBRARY_PATH": "/new"}, tmp_path)
+    variables = {"LD_LIBRARY_PATH": "/new", "ASCEND_HOME_PATH": "/stand-ins"}
+    given = surroundings.environment(variables, tmp_path)
     assert given["LD_LIBRARY_PATH"] == "/new:/old"
+    assert given["ASCEND_HOME_PATH"] == "/stand-ins"
     assert given["RANK_SIZE"] == "8"
     assert given["MS_SIMULATION_LEVEL"] == "1"
 
