@@ -13,6 +13,7 @@ import numpy as np
 
 from msgrad._errors import ArgumentError
 from msgrad._samples import KEY_BYTES
+from msgrad._weights import bits
 
 _FIRST_ROWS = 256
 
@@ -75,6 +76,13 @@ class FeatureStore:
         """Return the rows of these keys, one array per kind."""
         places = [self._places[key] for key in keys]
         return [array[places] for array in self._arrays]
+
+    def holds(self, keys: Sequence[bytes], values: Sequence[np.ndarray]) -> bool:
+        """Say whether these rows are kept with the same bits."""
+        return self.has(keys) and all(
+            np.array_equal(bits(old), bits(new))
+            for old, new in zip(self.read(keys), values, strict=True)
+        )
 
     def add(self, keys: Sequence[bytes], values: Sequence[np.ndarray]) -> None:
         """Keep rows that are not there yet, as far as there is room."""

@@ -4,29 +4,24 @@ from __future__ import annotations
 
 import hashlib
 import os
-import zlib
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-import numpy as np
 from mindspore import Tensor, nn
 from mindspore import dataset as msdataset
 
 from msgrad import _claims
-from msgrad._behaviour import is_held
-from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
 from msgrad._feature_store import FeatureStore, RowKind
 from msgrad._fingerprint import fingerprint
-from msgrad._frozen_part import find_frozen_part, new_buffer
-from msgrad._rehearsal import Rehearsal, seeds_kept
-from msgrad._samples import batches_of, keys_of, random_operations, reordered, rows_of
+from msgrad._frozen_part import find_frozen_part
+from msgrad._frozen_rows import FrozenRows
+from msgrad._samples import batches_of, check_dataset, keys_of, rows_of
 from msgrad._select import Selection
 from msgrad._summary import inner_network
-from msgrad._taps import FILL, REPLAY
-from msgrad._weights import bits, copy_of, write
+from msgrad._weights import copy_of
 
 _LOOK_EVERY = 100
 GIB = 2**30
@@ -56,7 +51,8 @@ def replay_frozen(
             augmentation would never find its samples again.
         max_bytes: Limit of what is kept, bytes; samples beyond it are computed each time.
         folder: Keep it in memory-mapped files there, for later processes too; each set of frozen
-            weights has a folder of its own in it. None keeps it in memory.
+            weights has a folder of its own in it, which is gone on with where the first batch
+            still has those rows. None keeps it in memory.
 
     Returns:
         The replay: call it as the step, or iterate over its `epoch()`; `close()` takes the
@@ -115,10 +111,8 @@ class Replay:
         folder: str | os.PathLike[str] | None,
     ) -> None:
         self._step, self._dataset = step, dataset
-        # what the inputs of the step go to: a TrainStep and MindSpore's train cells name it so
-        self._network = getattr(step, "network", step)
-        self._filler = _Filler(self._network)
-        self._buffers: dict[int, list[Any]] = {}
+        # a TrainStep and MindSpore's train cells name so what their inputs go to
+        self._network = step.network if hasattr(step, "optimizer") else step
         self._store: FeatureStore | None = None
         self.hits = self.misses = self._calls = 0
         rows = rows_of(first)
@@ -129,11 +123,12 @@ class Replay:
             if not self.cells:
                 raise ArgumentError(f"no frozen part can be replayed; {_reasons(self.refused)}")
             self._check_updates()
-            self._buffers[rows] = [tap.buffer for tap in self._part.taps.values()]
-            self._state = self._sum()
+            self._rows = FrozenRows(self._part, rows)
+            self._state = self._rows.checksum()
             self._version = _claims.version()
-            self._check_rows(first)
+            self._check_mates(first)
             self._store = self._open(max_bytes, folder)
+            self._trust(first)
         except BaseException:
             self._part.close()
             raise
@@ -147,12 +142,13 @@ class Replay:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
         self._look()
-        if not self._load(inputs):
-            self.misses += 1
-            self._keep(inputs, self._fill(inputs))
-        else:
+        keys = keys_of(inputs)
+        if self._kept.has(keys):
             self.hits += 1
-        self._part.do(REPLAY)
+            self._rows.put(self._kept.read(keys))
+        else:
+            self.misses += 1
+            self._kept.add(keys, self._rows.compute(inputs))
         return self._step(*inputs)
 
     def epoch(self) -> Iterator[Any]:
@@ -172,8 +168,9 @@ class Replay:
         for batch in batches_of(self._dataset):
             if self._kept.full:
                 break
-            if not self._kept.has(keys_of(batch)):
-                self._keep(batch, self._fill(batch))
+            keys = keys_of(batch)
+            if not self._kept.has(keys):
+                self._kept.add(keys, self._rows.compute(batch))
         self._kept.flush()
 
     def rebuild(self) -> None:
@@ -187,7 +184,6 @@ class Replay:
         if self._store is not None:
             self._store.close()
             self._store = None
-        self._buffers = {}
 
     def __enter__(self) -> Replay:
         return self
@@ -211,57 +207,15 @@ class Replay:
             raise ArgumentError("this replay is closed; make a new one with replay_frozen")
         return self._store
 
-    # --- filling and reading
-
-    def _fill(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        """Let the frozen part compute a batch; the buffers hold it afterwards."""
-        self._use(rows_of(inputs))
-        self._part.do(FILL)
-        adapting = Rehearsal(_adapting(self._network))
-        with seeds_kept():
-            self._filler(*inputs)
-        adapting.restore()
-        return [copy_of(tap.buffer) for tap in self._part.needed]
-
-    def _keep(self, inputs: Sequence[Any], values: Sequence[np.ndarray]) -> None:
-        self._kept.add(keys_of(inputs), values)
-
-    def _load(self, inputs: Sequence[Any]) -> bool:
-        keys = keys_of(inputs)
-        if not self._kept.has(keys):
-            return False
-        self._use(len(keys))
-        for tap, value in zip(self._part.needed, self._kept.read(keys), strict=True):
-            write(tap.buffer, value)
-        return True
-
-    def _use(self, rows: int) -> None:
-        """Let the taps read buffers of this many rows; a graph keeps those it is compiled with."""
-        taps = list(self._part.taps.values())
-        if rows not in self._buffers:
-            self._buffers[rows] = [
-                new_buffer((rows, *tap.buffer.shape[1:]), tap.buffer.dtype) for tap in taps
-            ]
-        for tap, buffer in zip(taps, self._buffers[rows], strict=True):
-            tap.set_buffer(buffer)
-
     # --- proof
 
-    def _check_rows(self, first: Sequence[Tensor]) -> None:
-        """Compute the first batch again in another order and with other mates."""
-        rows = rows_of(first)
-        before = self._fill(first)
-        order = np.random.default_rng(0).permutation(rows)
-        order[rows // 2 :] = order[0]
-        mixed = [reordered(value, order, rows) for value in first]
-        after = self._fill(mixed)
-        for tap, old, new in zip(self._part.needed, before, after, strict=True):
-            if not np.array_equal(bits(old[order]), bits(new)):
-                path = next(p for p, t in self._part.taps.items() if t is tap)
-                raise ConflictError(
-                    f"cell {_short(self, path)!r} gives a sample other bits with other samples in "
-                    "its batch, so a replay would not be exact; freeze less, or train without it"
-                )
+    def _check_mates(self, first: Sequence[Tensor]) -> None:
+        path = self._rows.mixed(first)
+        if path is not None:
+            raise ConflictError(
+                f"cell {_short(self, path)!r} gives a sample other bits with other samples in its "
+                "batch, so a replay would not be exact; freeze less, or train without it"
+            )
 
     def _look(self, *, now: bool = False) -> None:
         """Refuse to go on where the frozen part is not what it was."""
@@ -275,17 +229,11 @@ class Replay:
                     "and train on, or begin a new one"
                 )
             self._version = _claims.version()
-        if (now or self._calls % _LOOK_EVERY == 0) and self._sum() != self._state:
+        if (now or self._calls % _LOOK_EVERY == 0) and self._rows.checksum() != self._state:
             raise ConflictError(
                 "a weight in the frozen part has other bits than when the replay began; close() "
                 "it and begin a new one"
             )
-
-    def _sum(self) -> int:
-        total = 0
-        for weight in self._part.weights():
-            total = zlib.crc32(copy_of(weight).tobytes(), total)
-        return total
 
     def _check_updates(self) -> None:
         frozen = {str(p.name) for p in self._part.weights()}
@@ -309,27 +257,20 @@ class Replay:
             )
         return FeatureStore(kinds, max_bytes, where)
 
+    def _trust(self, first: Sequence[Tensor]) -> None:
+        """Forget the rows of an earlier process where the code made other ones of a batch then."""
+        keys = keys_of(first)
+        if not len(self._kept):
+            return
+        if not self._kept.holds(keys, self._rows.compute(first)):
+            self._kept.clear()
+
     def _name(self) -> str:
-        """Return a name that differs wherever what the frozen part gives may differ."""
+        """Return a name that differs with the weights, the cells and where they run."""
         frozen = fingerprint(self._network, Selection(self._part.weights()))
         told = [ms.__version__, ms.get_context("device_target"), ms.get_context("mode"), frozen]
         told += [f"{p} {type(tap.cell).__qualname__}" for p, tap in self._part.taps.items()]
         return hashlib.sha256("|".join(map(str, told)).encode()).hexdigest()[:32]
-
-
-class _Filler(nn.Cell):
-    """Runs a network for what its taps note."""
-
-    def __init__(self, network: nn.Cell) -> None:
-        super().__init__(auto_prefix=False)
-        self.network = network
-
-    def construct(self, *inputs: Any) -> Tensor:
-        return ms.ops.depend(Tensor(0.0, ms.float32), self.network(*inputs))
-
-
-def _adapting(network: nn.Cell) -> list[nn.Cell]:
-    return [c for c in every_cell(network) if _claims.is_norm(c) and not is_held(c)]
 
 
 def _short(replay: Replay, path: str) -> str:
@@ -351,18 +292,4 @@ def _reasons(refused: dict[str, str]) -> str:
 def _check(step: object, dataset: object, augmented: bool | None) -> None:
     if not isinstance(step, nn.Cell):
         raise ArgumentTypeError(f"step_or_net is a {type(step).__name__}; give a Cell")
-    if not isinstance(dataset, msdataset.Dataset):
-        raise ArgumentTypeError(
-            f"dataset is a {type(dataset).__name__}; give a mindspore.dataset, of whole batches"
-        )
-    random = sorted(random_operations(dataset))
-    if random:
-        raise ArgumentError(
-            f"dataset augments at random ({', '.join(random)}), so no sample comes twice; take "
-            "that out to replay"
-        )
-    if augmented is not False:
-        raise ArgumentError(
-            f"augmented {augmented!r} does not say that samples are the same in each epoch; give "
-            "augmented=False where the dataset draws no random numbers but for its order"
-        )
+    check_dataset(dataset, augmented)

@@ -9,21 +9,44 @@ from typing import Any
 import numpy as np
 from mindspore import Tensor, dataset
 
-from msgrad._errors import ArgumentError
+from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._weights import copy_of
 
 KEY_BYTES = 16
 
 
-def random_operations(data: Any) -> set[str]:
-    """Name the operations of a pipeline that draw random numbers."""
+def check_dataset(data: object, augmented: bool | None) -> None:
+    """Check that the samples of a dataset are the same in each epoch, as far as that can be seen.
+
+    Raises:
+        ArgumentTypeError: It is no dataset of MindSpore.
+        ArgumentError: It augments at random, or is not declared not to.
+    """
+    if not isinstance(data, dataset.Dataset):
+        raise ArgumentTypeError(
+            f"dataset is a {type(data).__name__}; give a mindspore.dataset, of whole batches"
+        )
+    random = sorted(_random_operations(data))
+    if random:
+        raise ArgumentError(
+            f"dataset augments at random ({', '.join(random)}), so no sample comes twice; take "
+            "that out to replay"
+        )
+    if augmented is not False:
+        raise ArgumentError(
+            f"augmented {augmented!r} does not say that samples are the same in each epoch; give "
+            "augmented=False where the dataset draws no random numbers but for its order"
+        )
+
+
+def _random_operations(data: Any) -> set[str]:
     found = {
         type(operation).__name__
         for operation in getattr(data, "operations", None) or ()
         if "random" in type(operation).__name__.lower()
     }
     for child in data.children:
-        found |= random_operations(child)
+        found |= _random_operations(child)
     return found
 
 

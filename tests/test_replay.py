@@ -123,9 +123,10 @@ class Chain(nn.Cell):
     def __init__(self, first: nn.Cell) -> None:
         super().__init__()
         self.first, self.head = first, nn.Dense(8, 3)
+        self.before = 1.0
 
     def construct(self, x: Tensor) -> Tensor:
-        return self.head(self.first(x))
+        return self.head(self.first(x * self.before))
 
 
 class Twice(Chain):
@@ -207,6 +208,11 @@ def test_a_folder_is_gone_on_with_by_the_same_weights_only(tmp_path):
     assert replay.samples == 8
     assert [float(loss.asnumpy()) for loss in replay.epoch()] == fresh
     assert (replay.hits, replay.misses) == (2, 0)
+    replay.close()
+    renamed = dense_step()
+    renamed.network._backbone.before = 2.0  # the same cells and weights, other code around them
+    replay = mg.Replay(renamed, flat_batches(), next(iter(flat_batches())), 10**6, tmp_path)
+    assert replay.samples == 0
     replay.close()
     other = dense_step(2.0)
     replay = mg.Replay(other, flat_batches(), next(iter(flat_batches())), 10**6, tmp_path)

@@ -1,0 +1,100 @@
+"""The rows of a frozen part: computed for a batch, or put where the graph reads them."""
+
+from __future__ import annotations
+
+import zlib
+from collections.abc import Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor, nn
+
+from msgrad._behaviour import is_held
+from msgrad._cells import every_cell
+from msgrad._claims import is_norm
+from msgrad._frozen_part import FrozenPart, new_buffer
+from msgrad._rehearsal import Rehearsal, seeds_kept
+from msgrad._samples import reordered, rows_of
+from msgrad._taps import FILL, REPLAY
+from msgrad._weights import bits, copy_of, write
+
+
+class FrozenRows:
+    """Fills the taps of a frozen part, by its network or from what was kept.
+
+    Args:
+        part: The taps, whose buffers hold a batch of the first size.
+        rows: That size.
+    """
+
+    def __init__(self, part: FrozenPart, rows: int) -> None:
+        self._part = part
+        self._filler = _Filler(part.net)
+        self._buffers = {rows: [tap.buffer for tap in part.taps.values()]}
+
+    def compute(self, inputs: Sequence[Any]) -> list[np.ndarray]:
+        """Let the frozen part compute a batch; the taps give it from now on."""
+        self._use(rows_of(inputs))
+        self._part.do(FILL)
+        adapting = Rehearsal(_adapting(self._part.net))
+        with seeds_kept():
+            self._filler(*inputs)
+        adapting.restore()
+        self._part.do(REPLAY)
+        return [copy_of(tap.buffer) for tap in self._part.needed]
+
+    def put(self, values: Sequence[np.ndarray]) -> None:
+        """Let the taps give these values, one array per needed tap."""
+        self._use(len(values[0]))
+        for tap, value in zip(self._part.needed, values, strict=True):
+            write(tap.buffer, value)
+
+    def _use(self, rows: int) -> None:
+        """Let the taps read buffers of this many rows; a graph keeps those it is compiled with."""
+        taps = list(self._part.taps.values())
+        if rows not in self._buffers:
+            self._buffers[rows] = [
+                new_buffer((rows, *tap.buffer.shape[1:]), tap.buffer.dtype) for tap in taps
+            ]
+        for tap, buffer in zip(taps, self._buffers[rows], strict=True):
+            tap.set_buffer(buffer)
+
+    def mixed(self, first: Sequence[Tensor]) -> str | None:
+        """Compute a batch again in another order and with other mates.
+
+        Returns:
+            The path of a cell whose rows have other bits then, None where there is none.
+        """
+        rows = rows_of(first)
+        before = self.compute(first)
+        order = np.random.default_rng(0).permutation(rows)
+        order[rows // 2 :] = order[0]
+        after = self.compute([reordered(value, order, rows) for value in first])
+        paths = [path for path, tap in self._part.taps.items() if tap.needed]
+        for path, old, new in zip(paths, before, after, strict=True):
+            if not np.array_equal(bits(old[order]), bits(new)):
+                return path
+        return None
+
+    def checksum(self) -> int:
+        """Return a number that differs where a bit of the frozen weights does."""
+        total = 0
+        for weight in self._part.weights():
+            total = zlib.crc32(copy_of(weight).tobytes(), total)
+        return total
+
+
+class _Filler(nn.Cell):
+    """Runs a network for what its taps note."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+
+    def construct(self, *inputs: Any) -> Tensor:
+        return ms.ops.depend(Tensor(0.0, ms.float32), self.network(*inputs))
+
+
+def _adapting(network: nn.Cell) -> list[nn.Cell]:
+    return [c for c in every_cell(network) if is_norm(c) and not is_held(c)]
