@@ -5,21 +5,23 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
+from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 from mindspore import Tensor, communication, nn
 
+from msgrad._claims import see
 from msgrad._config import Config
 from msgrad._device import use_device, why_not_ascend
-from msgrad._errors import DeviceError, PlanError
+from msgrad._errors import CheckpointError, DeviceError, PlanError
 from msgrad._load_weights import load_weights
 from msgrad._makers import make_rate, optimizer_maker
 from msgrad._plan import Applied
 from msgrad._runkeys import OptimizerKeys
 from msgrad._schedule import Schedule
 from msgrad._schema import Checker, Kind
-from msgrad._step import TrainStep
+from msgrad._step import Position, TrainStep
 from msgrad._task import Task, load_task
 
 _LOG = logging.getLogger("msgrad")
@@ -112,6 +114,32 @@ def _go(schedule: Schedule, position: int) -> None:
         schedule.at(epoch=position)
     else:
         schedule.at(step=position)
+
+
+def check_plan(run: Run, resume: str | Path, position: Position) -> None:
+    """Refuse a save whose freezes, which come back with it, are not those of the plan.
+
+    Args:
+        run: A run that was brought back.
+        resume: Where from, for the message.
+        position: Its position there.
+
+    Raises:
+        CheckpointError: Another weight trains than the plan says.
+    """
+    schedule, stage = run.schedule, 0
+    if schedule is not None:
+        schedule.at(epoch=position.epoch, step=position.step)
+        stage = schedule.index(position.epoch if schedule.unit == "epochs" else position.step)
+    wanted = set(run.config.plan.trains(run.net)[stage])
+    records = see(run.net).values()
+    other = [str(r.parameter.name) for r in records if r.trains != (r.parameter.name in wanted)]
+    if other:
+        what = "is held" if other[0] in wanted else "trains"
+        raise CheckpointError(
+            f"resume {str(resume)!r} was saved under another plan: {other[0]!r} {what} in it and "
+            "not in the config; give the config of that run, or begin a run with ckpt_path"
+        )
 
 
 def rank_of_this() -> int:

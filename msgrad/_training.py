@@ -19,7 +19,7 @@ from msgrad._claims import see
 from msgrad._device import DRY_RUN
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
-from msgrad._run import Run
+from msgrad._run import Run, check_plan
 from msgrad._run_audit import audits, first_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
 from msgrad._schedule import Schedule
@@ -96,6 +96,7 @@ def _resumed(run: Run, resume: str | Path | None) -> Position:
     if resume is None:
         return Position(0, 0)
     position = load_steps(find_save(Path(resume), list(run.steps)), run.steps)
+    check_plan(run, resume, position)
     if position.epoch >= run.config.epoch_size:
         raise PlanError(
             f"resume {str(resume)!r} is at the end, epoch {position.epoch} of "

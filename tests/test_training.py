@@ -191,6 +191,32 @@ def test_a_frozen_weight_that_a_rule_changes_is_not_one_that_was_held():
     assert (figures.held, figures.broken) == (("body.weight",), [])
 
 
+@pytest.mark.parametrize(
+    ("text", "what"),
+    [
+        pytest.param("plan: [{freeze: head}]", "'body.weight' is held", id="other"),
+        pytest.param("", "'body.weight' is held", id="none"),
+        pytest.param(
+            "plan: [{freeze: body}, {freeze: head.bias}]", "'head.bias' trains", id="more"
+        ),
+    ],
+)
+def test_a_save_under_another_plan_is_not_resumed(text, what):
+    train(build(config(FREEZE, *EAGER)))
+    run = build(config(text, *EAGER, "epoch_size=3"))
+    with pytest.raises(mg.CheckpointError, match=f"under another plan: {what} in it and not in"):
+        train(run, resume="runs/c")
+
+
+def test_the_freeze_of_a_save_may_stand_elsewhere_in_the_file():
+    train(build(config(FREEZE, *EAGER)))
+    run = build(config("plan:\n- freeze: body.weight\n- freeze: body.bias", *EAGER, "epoch_size=3"))
+    first = values(run.net)
+    train(run, resume="runs/c")
+    assert run.steps["train"].trainable == ["head.weight", "head.bias"]
+    assert first.keys() == BODY | HEAD
+
+
 def test_a_run_at_its_end_is_not_resumed():
     run = build(config(FREEZE))
     run.steps["train"].set_epoch(2)
