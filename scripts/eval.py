@@ -17,9 +17,15 @@ from msgrad._training import evaluate
 
 
 def read(arguments: argparse.Namespace) -> Config:
-    """Return the config, with the weights of its own run where none are named."""
-    config = load_config(arguments.config, arguments.set)
-    path = arguments.ckpt_path or config.ckpt_path or str(config.save_dir / WEIGHTS)
+    """Return the config, with the weights of its own run where none are named.
+
+    The checkpoint that the file names is what the run began with, and need not be there any more.
+    """
+    named = [change for change in arguments.set if change.partition("=")[0] == "ckpt_path"]
+    if named and not arguments.ckpt_path:
+        return load_config(arguments.config, arguments.set)
+    config = load_config(arguments.config, [*arguments.set, "ckpt_path=null"])
+    path = arguments.ckpt_path or str(config.save_dir / WEIGHTS)
     return load_config(arguments.config, [*arguments.set, f"ckpt_path={json.dumps(path)}"])
 
 

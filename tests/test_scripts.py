@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import json
 import os
 import subprocess
@@ -161,6 +162,30 @@ def test_eval_reads_weights_and_prints_the_figures_of_the_task(monkeypatch, caps
     monkeypatch.setattr(sys, "argv", ["eval.py", *arguments, "--json"])
     evaluating.main()
     assert json.loads(capsys.readouterr().out) == {"accuracy": pytest.approx(share)}
+
+
+@pytest.mark.parametrize(
+    ("given", "changes", "expected"),
+    [
+        pytest.param(None, [], "runs/digits_transfer/weights.ckpt", id="its-own-run"),
+        pytest.param("{here}", [], "{here}", id="named"),
+        pytest.param(None, ["ckpt_path={here}"], "{here}", id="set"),
+    ],
+)
+def test_the_base_that_a_config_names_is_not_taken_for_what_its_run_left(
+    tmp_path, given, changes, expected
+):
+    own = tmp_path / "runs" / "digits_transfer" / "weights.ckpt"
+    own.parent.mkdir(parents=True)
+    here = tmp_path / "here.ckpt"
+    for path in (own, here):
+        path.touch()
+    arguments = argparse.Namespace(
+        config=str(ROOT / "configs" / "digits_transfer.yaml"),
+        ckpt_path=given and given.format(here=here),
+        set=[change.format(here=here) for change in changes],
+    )
+    assert evaluating.read(arguments).ckpt_path == expected.format(here=here)
 
 
 @pytest.mark.parametrize("script", [evaluating, exporting], ids=["eval", "export"])
