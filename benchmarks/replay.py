@@ -70,7 +70,10 @@ def row(name: str, *, short: bool) -> list[object]:
     rounds = [(epoch(plain, data), epoch(replay, data)) for _ in range(1 if short else EPOCHS)]
     counted([r[1][1] for r in rounds], [r[0][1] for r in rounds], name=f"losses, {name} trained")
     counted(replay.misses, 0, name="batches computed again")
+    own = step.inner.phase
+    step.inner.phase = f"{own}.msgrad.replay"  # the graph that a replay runs
     left = operators(step.inner)["Conv2D"]
+    step.inner.phase = own
     counted(left < operators(plain.inner)["Conv2D"], True, name="fewer convolutions")
     weights = {p.name: p.asnumpy().tobytes() for p in plain.get_parameters()}
     unlike = [p.name for p in step.get_parameters() if weights[p.name] != p.asnumpy().tobytes()]

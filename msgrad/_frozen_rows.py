@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import zlib
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
 from typing import Any
 
 import mindspore as ms
@@ -14,9 +15,9 @@ from msgrad._behaviour import is_held
 from msgrad._cells import every_cell
 from msgrad._claims import is_norm
 from msgrad._frozen_part import FrozenPart, new_buffer
-from msgrad._rehearsal import Rehearsal, seeds_kept
+from msgrad._rehearsal import rehearsal, seeds_kept
 from msgrad._samples import reordered, rows_of
-from msgrad._taps import FILL, REPLAY
+from msgrad._taps import CALL, FILL, REPLAY
 from msgrad._weights import bits, copy_of, write
 
 
@@ -34,21 +35,40 @@ class FrozenRows:
         self._buffers = {rows: [tap.buffer for tap in part.taps.values()]}
 
     def compute(self, inputs: Sequence[Any]) -> list[np.ndarray]:
-        """Let the frozen part compute a batch; the taps give it from now on."""
+        """Let the frozen part compute a batch; the taps hold it from now on."""
         self._use(rows_of(inputs))
-        self._part.do(FILL)
-        adapting = Rehearsal(_adapting(self._part.net))
-        with seeds_kept():
+        with rehearsal(_adapting(self._part.net)), seeds_kept(), self._doing(FILL):
             self._filler(*inputs)
-        adapting.restore()
-        self._part.do(REPLAY)
         return [copy_of(tap.buffer) for tap in self._part.needed]
 
     def put(self, values: Sequence[np.ndarray]) -> None:
-        """Let the taps give these values, one array per needed tap."""
+        """Let the taps hold these values, one array per needed tap."""
         self._use(len(values[0]))
         for tap, value in zip(self._part.needed, values, strict=True):
             write(tap.buffer, value)
+
+    @contextmanager
+    def given(self, cell: nn.Cell) -> Iterator[None]:
+        """Let the taps give what they hold for a block, in which a cell is called.
+
+        It is compiled under a phase of its own, so that the same cell called beside a replay, to
+        evaluate or to audit, computes.
+        """
+        phase = cell.phase
+        cell.phase = f"{phase}.msgrad.replay"
+        try:
+            with self._doing(REPLAY):
+                yield
+        finally:
+            cell.phase = phase
+
+    @contextmanager
+    def _doing(self, what: int) -> Iterator[None]:
+        self._part.do(what)
+        try:
+            yield
+        finally:
+            self._part.do(CALL)
 
     def _use(self, rows: int) -> None:
         """Let the taps read buffers of this many rows; a graph keeps those it is compiled with."""

@@ -13,6 +13,7 @@ from mindspore import Tensor, nn
 from mindspore import dataset as msdataset
 
 from msgrad import _claims
+from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError, ConflictError
 from msgrad._feature_store import FeatureStore, RowKind
 from msgrad._fingerprint import fingerprint
@@ -20,8 +21,10 @@ from msgrad._frozen_part import find_frozen_part
 from msgrad._frozen_rows import FrozenRows
 from msgrad._samples import batches_of, check_dataset, keys_of, rows_of
 from msgrad._select import Selection
+from msgrad._step import TrainStep, enter_next
 from msgrad._summary import inner_network
-from msgrad._weights import copy_of
+from msgrad._taps import Tap
+from msgrad._weights import copy_of, writes
 
 _LOOK_EVERY = 100
 GIB = 2**30
@@ -115,6 +118,7 @@ class Replay:
         self._network = step.network if hasattr(step, "optimizer") else step
         self._store: FeatureStore | None = None
         self.hits = self.misses = self._calls = 0
+        self._writes = writes()
         rows = rows_of(first)
         self._part = find_frozen_part(self._network, first, rows)
         try:
@@ -141,7 +145,7 @@ class Replay:
         Raises:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
-        self._look()
+        self._look(now=writes() != self._writes)
         keys = keys_of(inputs)
         if self._kept.has(keys):
             self.hits += 1
@@ -149,7 +153,11 @@ class Replay:
         else:
             self.misses += 1
             self._kept.add(keys, self._rows.compute(inputs))
-        return self._step(*inputs)
+        # what is written to the frozen part from now on is looked for at the next call
+        self._writes = writes()
+        step = self._step
+        with self._rows.given(enter_next(step, inputs) if isinstance(step, TrainStep) else step):
+            return step(*inputs)
 
     def epoch(self) -> Iterator[Any]:
         """Run over the dataset once; yields what the step returns for each batch.
@@ -214,7 +222,8 @@ class Replay:
         if path is not None:
             raise ConflictError(
                 f"cell {_short(self, path)!r} gives a sample other bits with other samples in its "
-                "batch, so a replay would not be exact; freeze less, or train without it"
+                "batch, or draws random numbers, so a replay would not be exact; freeze less, take "
+                "dropout in front of it away, or train without a replay"
             )
 
     def _look(self, *, now: bool = False) -> None:
@@ -289,7 +298,14 @@ def _reasons(refused: dict[str, str]) -> str:
     return "; ".join(told) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
 
 
-def _check(step: object, dataset: object, augmented: bool | None) -> None:
+def _check(step: nn.Cell, dataset: object, augmented: bool | None) -> None:
     if not isinstance(step, nn.Cell):
         raise ArgumentTypeError(f"step_or_net is a {type(step).__name__}; give a Cell")
+    if any(isinstance(cell, Tap) for cell in every_cell(step)):
+        raise ArgumentError("step_or_net is replayed already; close() that replay first")
+    if step.get_inputs() and ms.get_context("mode") == ms.GRAPH_MODE:
+        raise ArgumentError(
+            "step_or_net has inputs of any size by set_inputs, and a graph of a replay has one; "
+            "make it without set_inputs"
+        )
     check_dataset(dataset, augmented)

@@ -150,9 +150,7 @@ class TrainStep(StepCell):
         """Do one step; notice first what changed since the last one."""
         if not inputs:
             raise ArgumentError("step got no inputs; call it with a batch, as step(x, y)")
-        if self._watch.changed() or not self._engine.running:
-            self._enter(inputs, runs=True)
-        out = self.inner(*inputs)
+        out = enter_next(self, inputs)(*inputs)
         if not self._position.step:
             self._warn_of_shape(out)
         step, epoch = self._position
@@ -297,6 +295,13 @@ class TrainStep(StepCell):
         self._cells["optimizer"] = stage.optimizer
         if inputs is not None or self._trainable.knows(watch.routes()):
             watch.know()
+
+
+def enter_next(step: TrainStep, inputs: Sequence[object]) -> nn.Cell:
+    """Bring a step to the stage of its next call; return the train cell that it calls."""
+    if step._watch.changed() or not step._engine.running:
+        step._enter(inputs, runs=True)
+    return step.inner
 
 
 def enter_as_next_call(

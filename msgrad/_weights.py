@@ -16,12 +16,21 @@ def copy_of(weight: Tensor) -> np.ndarray:
     return np.array(weight.asnumpy(), copy=True)
 
 
+_writes = [0]
+
+
+def writes() -> int:
+    """Count the values that were written from Python so far."""
+    return _writes[0]
+
+
 def write(parameter: Parameter, value: Tensor | np.ndarray) -> None:
     """Write values of the same shape and dtype in place; the weight stays the optimizer's.
 
     `set_data` and `assign_value` detach a weight from the optimizer in some modes and check no
     shape.
     """
+    _writes[0] += 1
     if not isinstance(value, Tensor):
         value = Tensor(value, parameter.dtype)
     if parameter.dtype == mstype.bfloat16 and ms.get_context("device_target") == "CPU":

@@ -38,6 +38,16 @@ def adam(parameters: list[ms.Parameter]) -> nn.Adam:
     return nn.Adam(parameters, 0.01)
 
 
+def operators_of(step: mg.TrainStep) -> dict[str, int]:
+    """Count the operators of the graph that a replay runs; its phase is its own."""
+    own = step.inner.phase
+    step.inner.phase = f"{own}.msgrad.replay"
+    try:
+        return called_graph(step.inner).operators
+    finally:
+        step.inner.phase = own
+
+
 def frozen_step() -> mg.TrainStep:
     ms.set_seed(3)
     net = Skip()
@@ -81,7 +91,7 @@ def test_losses_weights_statistics_and_state_have_the_bits_of_the_plain_run(plai
         assert replay.cells == ["act", "norm2"]
         assert replay.refused == {"tail": "it comes after 'mid.bias', which may change"}
         losses = train(replay)
-        operators = called_graph(step.inner).operators
+        operators = operators_of(step)
     assert losses == plain[0]
     assert_same_bits(values(step), plain[1])
     moved = {
@@ -259,6 +269,60 @@ def test_an_unfrozen_cell_or_a_changed_weight_is_refused():
             replay(*batch)
 
 
+@pytest.mark.parametrize("mode", [ms.GRAPH_MODE, ms.PYNATIVE_MODE])
+def test_what_is_called_beside_a_replay_computes(mode):
+    ms.set_context(mode=mode)
+    step = dense_step()
+    net = step.network._backbone
+    x, y = Tensor(np.ones((4, 4), np.float32)), Tensor(np.zeros(4, np.int32))
+
+    def expected() -> np.ndarray:
+        w, b, v, c = (p.asnumpy() for p in net.get_parameters())
+        return (np.ones((1, 4)) @ w.T + b) @ v.T + c
+
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        for _ in range(2):
+            list(replay.epoch())
+            scores = expected()
+            np.testing.assert_allclose(net(x[:3]).asnumpy(), scores.repeat(3, 0), rtol=1e-5)
+            np.testing.assert_allclose(net(x).asnumpy(), scores.repeat(4, 0), rtol=1e-5)
+            loss = np.log(np.exp(scores).sum()) - scores[0, 0]
+            np.testing.assert_allclose(step(x, y).asnumpy(), loss, rtol=1e-5)
+        assert (replay.hits, replay.misses) == (4, 0)
+        mg.unfreeze(net, "first")
+        before = mg.Snapshot(net)
+        step(x, y)
+        assert before.moved() == ["first.weight", "first.bias", "head.weight", "head.bias"]
+
+
+def test_written_weights_are_noticed_at_the_next_call(tmp_path):
+    step = dense_step()
+    net, batch = step.network._backbone, next(iter(flat_batches()))
+    ms.save_checkpoint(dense_step(2.0).network._backbone, str(tmp_path / "other.ckpt"))
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        list(replay.epoch())
+        mg.update_weights(net, {"head.bias": mg.rules.multiply(2.0)})
+        replay(*batch)
+        mg.load_weights(net, tmp_path / "other.ckpt")
+        before = mg.Snapshot(net)
+        with pytest.raises(mg.ConflictError, match="a weight in the frozen part has other bits"):
+            replay(*batch)
+        assert before.moved() == []
+
+
+def test_a_second_replay_and_inputs_of_any_size_are_refused():
+    step = dense_step()
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        with pytest.raises(
+            mg.ArgumentError, match=r"replayed already; close\(\) that replay first"
+        ):
+            mg.replay_frozen(step, flat_batches(), augmented=False)
+        assert len(list(replay.epoch())) == 2
+    step.set_inputs(Tensor(shape=[None, 4], dtype=ms.float32), Tensor(shape=[None], dtype=ms.int32))
+    with pytest.raises(mg.ArgumentError, match="has inputs of any size by set_inputs"):
+        mg.replay_frozen(step, flat_batches(), augmented=False)
+
+
 def with_update() -> mg.TrainStep:
     net = Chain(nn.Dense(4, 8))
     mg.freeze(net, "first")
@@ -333,7 +397,7 @@ def test_a_cell_that_gives_a_tuple_is_opened():
         assert replay.cells == ["first.a", "first.b"]
         assert replay.refused == {"first": "it gives a tuple, not one tensor"}
         assert len(list(replay.epoch())) == 2
-        assert called_graph(step.inner).operators["MatMul"] == 2  # the head and its gradient
+        assert operators_of(step)["MatMul"] == 2  # the head and its gradient
 
 
 def test_a_dataset_has_to_be_declared_free_of_random_augmentation():
