@@ -19,7 +19,7 @@ from msgrad._wrappable import check_wrappable
 def contradictions(fates: Fates, times: Times, functions: Functions) -> Iterator[Note]:
     """Find what cannot be meant; rules that take nothing are left to others."""
     yield from _unwrappable(fates)
-    for check in (_overruled, _cut_twice, _of_frozen, _bad_rows):
+    for check in (_overruled, _cut_twice, _of_frozen, _of_held, _bad_rows):
         for number, rule in enumerate(fates.rules):
             if fates.taken[number]:
                 yield from check(fates, times, number, rule)
@@ -139,6 +139,22 @@ def _of_frozen(fates: Fates, times: Times, number: int, rule: PlanRule) -> Itera
                 "train them there too, or add force: true",
             )
             return
+
+
+def _of_held(fates: Fates, times: Times, number: int, rule: PlanRule) -> Iterator[Note]:
+    """Find an update of weights that a rule holds against the optimizer alone."""
+    if rule.kind != "update" or rule.fields.get("force"):
+        return
+    last = fates.last.get("hold rows", {})
+    own = [t for t in fates.taken[number] if fates.last[f"update {rule.when}"].get(t) == number]
+    holders = sorted({last[thing] for thing in own if thing in last})
+    if holders:
+        names = " and ".join(fates.rules[other].name for other in holders)
+        yield (
+            (*rule.path, rule.kind),
+            f"{title(rule)} changes weights that {names} "
+            f"{'holds' if len(holders) == 1 else 'hold'}; drop one of them, or add force: true",
+        )
 
 
 def _keepers(fates: Fates, times: Times, things: set[int]) -> str:

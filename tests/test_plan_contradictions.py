@@ -41,6 +41,12 @@ NETWORK = [
         id="statistics alone",
     ),
     pytest.param(
+        "plan:\n- hold: head\n  rows: [0]\n- update: head\n  fn: clip\n  args: [0, 1]",
+        "plan.yaml:4: rule 2 (update 'head') changes weights that rule 1 holds; "
+        "drop one of them, or add force: true",
+        id="an update of what is held",
+    ),
+    pytest.param(
         "plan:\n- freeze: conv1\n- unfreeze: conv2",
         "plan.yaml:3: rule 2 (unfreeze 'conv2') takes nothing away: no freeze rule before it "
         "keeps any of these; put it behind one, or drop it",
