@@ -80,11 +80,15 @@ def _inside(function: Any) -> Iterator[Any]:
 
 
 def make_rate(rate: float | Mapping[str, Any]) -> Any:
-    """Return a rate as optimizers take it: the number, or the schedule that a mapping names."""
+    """Return a rate as optimizers take it: the number, or the schedule that a mapping names.
+
+    Raises:
+        PlanError: The schedule does not take its keywords so.
+    """
     if not isinstance(rate, Mapping):
         return rate
     keywords = {key: value for key, value in rate.items() if key != "name"}
-    return getattr(learning_rate_schedule, rate["name"])(**keywords)
+    return _made("schedule", getattr(learning_rate_schedule, rate["name"]), **keywords)
 
 
 def optimizer_maker(name: str, rate: Any, keywords: Mapping[str, Any]) -> Callable[[Any], nn.Cell]:
@@ -93,7 +97,17 @@ def optimizer_maker(name: str, rate: Any, keywords: Mapping[str, Any]) -> Callab
     Args:
         name: Its class in `mindspore.nn`.
         rate: Its learning rate, as `make_rate` gives it.
-        keywords: What else it takes.
+        keywords: What else it takes. Where the class refuses them, there is a `PlanError`.
     """
     kind = getattr(nn, name)
-    return lambda parameters: kind(parameters, learning_rate=rate, **keywords)
+    return lambda weights: _made("optimizer", kind, weights, learning_rate=rate, **keywords)
+
+
+def _made(what: str, kind: type, *arguments: Any, **keywords: Any) -> Any:
+    try:
+        return kind(*arguments, **keywords)
+    except (TypeError, ValueError) as error:
+        told = str(error).strip().partition("\n")[0].rstrip(".")
+        raise PlanError(
+            f"{what} {kind.__name__} refuses its keywords: {told}; mend them in the config"
+        ) from error

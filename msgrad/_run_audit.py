@@ -56,11 +56,22 @@ def first_batch(run: Run, dataset: Dataset | None = None) -> tuple[tuple[Tensor,
     """
     try:
         batches = dataset or _batches(run)
-        return tuple(next(batches.create_tuple_iterator(num_epochs=1))), None
+        batch = next(batches.create_tuple_iterator(num_epochs=1), None)
+        if batch is None:
+            raise PlanError(no_batch(run))
+        return tuple(batch), None
     except (PlanError, OSError) as error:
         if not run.task.has("inputs"):
             raise
         return tuple(run.task.call("inputs", run.config)), str(error)
+
+
+def no_batch(run: Run) -> str:
+    """Say that the data of a run fill no batch."""
+    return (
+        f"datasets() of task {run.task.name!r} gives no batch; lower batch_size "
+        f"{run.config.batch_size}, or mend the data"
+    )
 
 
 def _batches(run: Run) -> Dataset:

@@ -110,7 +110,7 @@ KINDS: dict[str, Kind] = {
     "ckpt_path": _maybe(TEXT),
     "ckpt_save_dir": TEXT,
     "dataset_sink_mode": SWITCH,
-    "seed": whole(),
+    "seed": whole(0, 2**32 - 1),
     "jit_level": _maybe(one_of("O0", "O1")),
     "clip_norm": _maybe(_above_zero()),
     "unreached": one_of("freeze", "error", "allow"),

@@ -75,14 +75,16 @@ def _rows(value: Any) -> tuple[int, ...]:
     return tuple(given)
 
 
-def whole(least: int = 0) -> Kind:
-    """Return the kind of whole numbers, from `least` on."""
+def whole(least: int = 0, most: float = math.inf) -> Kind:
+    """Return the kind of whole numbers, from `least` to `most`."""
 
     def read(value: Any) -> int:
         if isinstance(value, bool) or not isinstance(value, int):
             raise UnfitError(f"is no whole number; give {least} or more")
         if value < least:
             raise UnfitError(f"is below {least}; give {least} or more")
+        if value > most:
+            raise UnfitError(f"is above {most}; give {least} to {most}")
         return value
 
     return Kind(read)

@@ -20,7 +20,7 @@ from msgrad._device import DRY_RUN
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
 from msgrad._run import Run, check_plan
-from msgrad._run_audit import audits, first_batch
+from msgrad._run_audit import audits, first_batch, no_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
 from msgrad._schedule import Schedule
 from msgrad._snapshot import Snapshot
@@ -61,6 +61,8 @@ def train(
     """
     config, folder = run.config, run.config.save_dir
     batches, held_out = run.task.call("datasets", config)
+    if not batches.get_dataset_size():
+        raise PlanError(no_batch(run))
     position = _resumed(run, resume)
     if run.rank == 0:
         config.save(folder / "config.yaml")

@@ -54,7 +54,7 @@ def main() -> None:
     parser.add_argument("--json", action="store_true", help="print JSON, for machines")
     try:
         run(parser.parse_args())
-    except mg.MsgradError as error:
+    except (mg.MsgradError, OSError) as error:
         sys.exit("\n".join(f"eval.py: {line}" for line in str(error).splitlines()))
 
 

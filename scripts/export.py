@@ -43,7 +43,7 @@ def main() -> None:
     )
     try:
         run(parser.parse_args())
-    except mg.MsgradError as error:
+    except (mg.MsgradError, OSError) as error:
         sys.exit("\n".join(f"export.py: {line}" for line in str(error).splitlines()))
 
 

@@ -53,7 +53,7 @@ def main() -> None:
     )
     try:
         kept = run(parser.parse_args())
-    except mg.MsgradError as error:
+    except (mg.MsgradError, OSError) as error:
         sys.exit("\n".join(f"train.py: {line}" for line in str(error).splitlines()))
     sys.exit(0 if kept else "train.py: a weight that is held has moved")
 

@@ -191,6 +191,35 @@ def test_a_frozen_weight_that_a_rule_changes_is_not_one_that_was_held():
     assert (figures.held, figures.broken) == (("body.weight",), [])
 
 
+def test_data_without_a_batch_are_named_and_nothing_is_left():
+    run = build(config(FREEZE, *EAGER, "batch_size=100"))
+    message = (
+        r"datasets\(\) of task '.*small_task.py' gives no batch; lower batch_size 100, or mend"
+    )
+    with pytest.raises(mg.PlanError, match=message):
+        train(run)
+    assert not Path("runs").exists()
+    batch, why = first_batch(run)
+    assert batch[0].shape == (100, 4)
+    assert "gives no batch" in why
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        pytest.param("optimizer.beta1=2", "optimizer AdamWeightDecay refuses its keywords", id="o"),
+        pytest.param(
+            "optimizer.learning_rate={name: CosineDecayLR, min_lr: 1, max_lr: 2.0, decay_steps: 3}",
+            "schedule CosineDecayLR refuses its keywords: .*'min_lr'",
+            id="schedule",
+        ),
+    ],
+)
+def test_keywords_that_mindspore_refuses_are_a_fault_of_the_config(change, message):
+    with pytest.raises(mg.PlanError, match=message):
+        build(config(FREEZE, *EAGER, change))
+
+
 @pytest.mark.parametrize(
     ("text", "what"),
     [
