@@ -78,6 +78,7 @@ class Schedule(Callback):
         self._current: int | None = None
         self._undo = ExitStack()
         self._checked = False
+        self._before = 0
         self._check_room({"epochs": epochs, "steps": steps}.get(self.unit))
         for stage in self.stages:
             _plan(step.network, stage)
@@ -151,6 +152,9 @@ class Schedule(Callback):
             epochs = done + params.epoch_num
             self._check_room(epochs if self.unit == "epochs" else epochs * params.batch_num)
             self._checked = True
+        # a Model that goes on from a later epoch counts its steps from 0 all the same
+        counted = params.cur_step_num // params.batch_num
+        self._before = (done - counted) * params.batch_num
         self.step.set_epoch(done)
         if self.unit == "epochs":
             self.at(epoch=done)
@@ -161,7 +165,7 @@ class Schedule(Callback):
         params = run_context.original_args()
         sink = params.dataset_helper.sink_size() if _sinks(params) else 1
         if self.unit == "steps":
-            self.at(step=params.cur_step_num - sink)
+            self.at(step=self._before + params.cur_step_num - sink)
         if _sinks(params):
             # the sink's outer cell is compiled once for each phase and never calls the step
             params.train_network.phase = enter_for_sink(self.step)

@@ -266,7 +266,12 @@ def test_a_position_in_the_wrong_unit_is_refused(given: dict):
         mg.Schedule(make_step(make_net()), STAGES).at(**given)
 
 
-def test_a_run_of_a_model_goes_on_where_it_was_saved_at_the_end_of_an_epoch():
+@pytest.mark.parametrize(
+    "stages",
+    [STAGES, [mg.Stage(train="2", steps=3), mg.Stage(train="*")]],
+    ids=["in-epochs", "in-steps"],
+)
+def test_a_run_of_a_model_goes_on_where_it_was_saved_at_the_end_of_an_epoch(stages: list):
     whole, resumed = make_net(), make_net()
     step = make_step(whole)
 
@@ -274,12 +279,13 @@ def test_a_run_of_a_model_goes_on_where_it_was_saved_at_the_end_of_an_epoch():
         def on_train_epoch_end(self, run_context: RunContext) -> None:
             step.save(f"{run_context.original_args().cur_epoch_num}.msgrad")
 
-    ms.Model(step).train(5, dataset(), callbacks=[mg.Schedule(step, STAGES), Save()])
+    ms.Model(step).train(5, dataset(), callbacks=[mg.Schedule(step, stages), Save()])
     other = make_step(resumed)
     position = other.load("2.msgrad")
     assert position == (4, 2)
-    schedule = mg.Schedule(other, STAGES)
+    schedule = mg.Schedule(other, stages)
     ms.Model(other).train(5, dataset(), callbacks=[schedule], initial_epoch=position.epoch)
+    assert other.trainable == step.trainable
     assert other.position == step.position == (10, 5)
     for mine, theirs in zip(resumed.get_parameters(), whole.get_parameters(), strict=True):
         np.testing.assert_allclose(mine.asnumpy(), theirs.asnumpy(), rtol=1e-5, atol=1e-7)
