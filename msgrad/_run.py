@@ -14,6 +14,7 @@ from mindspore import Tensor, communication, nn
 from msgrad._claims import see
 from msgrad._config import Config
 from msgrad._device import use_device, why_not_ascend
+from msgrad._document import parse_document, read_document
 from msgrad._errors import CheckpointError, DeviceError, PlanError
 from msgrad._load_weights import load_weights
 from msgrad._makers import make_rate, optimizer_maker
@@ -140,6 +141,37 @@ def check_plan(run: Run, resume: str | Path, position: Position) -> None:
             f"resume {str(resume)!r} was saved under another plan: {other[0]!r} {what} in it and "
             "not in the config; give the config of that run, or begin a run with ckpt_path"
         )
+
+
+def check_rates(config: Config, resume: str | Path, saved: Path) -> None:
+    """Refuse a save whose learning rates, which come back with it, are not those of the config.
+
+    Args:
+        config: That of the run.
+        resume: Where the save is from, for the message.
+        saved: The resolved config of the saved run; where it is not there, nothing is looked at.
+
+    Raises:
+        CheckpointError: Its optimizers or group rates are others.
+    """
+    if not saved.is_file():
+        return
+    own = _rates(parse_document(config.to_yaml()).values)
+    other = [key for key, value in _rates(read_document(saved).values).items() if own[key] != value]
+    if other:
+        raise CheckpointError(
+            f"resume {str(resume)!r} brings its own rates, and {other[0]} of the config is not "
+            "what it was saved with; give the same, or begin a run with ckpt_path"
+        )
+
+
+def _rates(values: Any) -> dict[str, Any]:
+    steps, plan = values.get("steps") or {}, values.get("plan") or []
+    return {
+        "optimizer": values.get("optimizer"),
+        "steps": {name: step.get("optimizer") for name, step in steps.items()},
+        "plan, a group rule": [(r["group"], r.get("lr_scale")) for r in plan if "group" in r],
+    }
 
 
 def rank_of_this() -> int:

@@ -19,7 +19,7 @@ from msgrad._claims import see
 from msgrad._device import DRY_RUN
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
-from msgrad._run import Run, check_plan
+from msgrad._run import Run, check_plan, check_rates
 from msgrad._run_audit import audits, first_batch, no_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
 from msgrad._schedule import Schedule
@@ -97,7 +97,9 @@ def _held(run: Run) -> tuple[str, ...]:
 def _resumed(run: Run, resume: str | Path | None) -> Position:
     if resume is None:
         return Position(0, 0)
-    position = load_steps(find_save(Path(resume), list(run.steps)), run.steps)
+    place = find_save(Path(resume), list(run.steps))
+    check_rates(run.config, resume, place.parent / "config.yaml")
+    position = load_steps(place, run.steps)
     check_plan(run, resume, position)
     if position.epoch >= run.config.epoch_size:
         raise PlanError(

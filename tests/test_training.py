@@ -237,6 +237,23 @@ def test_a_save_under_another_plan_is_not_resumed(text, what):
         train(run, resume="runs/c")
 
 
+@pytest.mark.parametrize(
+    ("change", "what"),
+    [
+        pytest.param("optimizer.learning_rate=0", "optimizer of", id="rate"),
+        pytest.param("optimizer.name=AdaMax", "optimizer of", id="optimizer"),
+        pytest.param("plan.1={group: head, lr_scale: 0}", "plan, a group rule of", id="group"),
+    ],
+)
+def test_rates_that_the_save_would_override_are_refused(change, what):
+    train(build(config(FREEZE, *EAGER)))
+    run = build(config(FREEZE, *EAGER, "epoch_size=3", change))
+    first = values(run.net)
+    with pytest.raises(mg.CheckpointError, match=f"brings its own rates, and {what} the config is"):
+        train(run, resume="runs/c/last")
+    assert_close(values(run.net), first)
+
+
 def test_the_freeze_of_a_save_may_stand_elsewhere_in_the_file():
     train(build(config(FREEZE, *EAGER)))
     run = build(config("plan:\n- freeze: body.weight\n- freeze: body.bias", *EAGER, "epoch_size=3"))
