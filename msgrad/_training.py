@@ -5,8 +5,6 @@ from __future__ import annotations
 import logging
 import math
 import os
-import signal
-import threading
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -199,14 +197,12 @@ class _Log(Callback):
     def note(self, name: str, outputs: Any) -> None:
         loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
         self.losses.setdefault(name, []).append(loss)
-        _take_back_ctrl_c()
         if self.run.rank == 0:
             self.tick(len(self.losses[name]), self.size)
 
     def finish(self, epoch: int, steps: int) -> None:
         run = self.run
         figures = {} if self.held_out is None else evaluate(run, self.held_out)
-        _take_back_ctrl_c()
         save_steps(run.config.save_dir, run.steps)
         found = Epoch(
             epoch,
@@ -247,13 +243,6 @@ class _Log(Callback):
         (step,) = self.run.steps.values()
         step.set_epoch(params.cur_epoch_num)
         self.finish(params.cur_epoch_num, step.position.step)
-
-
-def _take_back_ctrl_c() -> None:
-    """Let Ctrl-C raise again: MindSpore takes it with each compilation, and ends without a word."""
-    handler = signal.getsignal(signal.SIGINT)
-    if handler is not None and threading.current_thread() is threading.main_thread():
-        signal.signal(signal.SIGINT, handler)
 
 
 def _mean(losses: Sequence[Tensor]) -> float:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import json
 import logging
-import os
-import signal
 from pathlib import Path
 
 import mindspore as ms
@@ -171,27 +169,6 @@ def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(text):
         assert (done.stage, done.steps, done.trainable) == (
             expected.stage, expected.steps, expected.trainable
         )  # fmt: skip
-
-
-@pytest.mark.parametrize("at", ["a step", "the end of an epoch"])
-def test_ctrl_c_stops_a_run_though_mindspore_answers_it_when_it_compiles(at):
-    """MindSpore's own answer is a SIGTERM to the process, which would end without a word."""
-    terminated = []
-    old = signal.signal(signal.SIGTERM, lambda *_: terminated.append(True))
-    held = signal.signal(signal.SIGINT, signal.default_int_handler)
-
-    def press(*_):
-        os.kill(os.getpid(), signal.SIGINT)
-
-    try:
-        with pytest.raises(KeyboardInterrupt):
-            if at == "a step":
-                train(build(config(FREEZE)), tick=press)
-            train(build(config(FREEZE)), report=press)
-    finally:
-        signal.signal(signal.SIGTERM, old)
-        signal.signal(signal.SIGINT, held)
-    assert not terminated
 
 
 def test_stages_train_what_they_say_and_no_more():
