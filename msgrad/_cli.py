@@ -27,7 +27,7 @@ exit codes:
   1  {found}
   2  the command line or a file cannot be used
   3  an error inside msgrad or MindSpore; --debug shows where
-  130  stopped by Ctrl-C
+  130  stopped by Ctrl-C; 143 where MindSpore answered it
 """
 
 
