@@ -173,8 +173,25 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
     # it also notes the keys that are neither its own nor of the run
     plan = Plan.read(checker)
     checker.raise_all()
+    _check_room(checker, plan, keys.get("epoch_size", Config.epoch_size))
+    checker.raise_all()
     name = keys.pop("name", None) or Path(path).stem
     return Config(name=name, plan=plan, source=document, **keys)
+
+
+def _check_room(checker: Checker, plan: Plan, epochs: int) -> None:
+    """Note the first stage that is not over when the run is; how long steps are, data tell."""
+    end = 0
+    for number, stage in enumerate(plan.stages, 1):
+        end += stage.epochs or 0
+        if end > epochs:
+            wanted = end + (number < len(plan.stages))
+            message = (
+                f"stage {number} ends with epoch {end} and epoch_size is {epochs}; shorten it, or "
+                f"give epoch_size: {wanted} or more"
+            )
+            checker.note(("stages", number - 1, "epochs"), message)
+            return
 
 
 def _moved(values: Any, old: Path, new: Path) -> Any:

@@ -125,9 +125,10 @@ class Schedule(Callback):
 
     def _check_room(self, room: int | None) -> None:
         if room is not None and self._ends[-1] > room:
+            remedy = "train longer" if self.stages[-1].length is None else "leave the last one open"
             raise ArgumentError(
                 f"the stages are {self._ends[-1]} {self.unit} long and the run has {room}; "
-                "shorten them or leave the last one open"
+                f"shorten them or {remedy}"
             )
 
     def on_train_begin(self, run_context: Any) -> None:

@@ -171,6 +171,21 @@ CHANGES = [
 BASE = "seed: 4\noptimizer: {name: SGD, weight_decay: 0.1}\nplan: [{freeze: a}]"
 
 
+@pytest.mark.parametrize(
+    ("last", "wanted"),
+    [("{train: head}", 6), ("{train: head, epochs: 4}", 6), ("", 5)],
+    ids=["open", "closed", "alone"],
+)
+def test_the_first_stage_that_the_run_is_too_short_for_is_named_with_its_line(last, wanted):
+    rows = "".join(f"- {stage}\n" for stage in ("{train: body, epochs: 5}", last) if stage)
+    path = write(f"epoch_size: 3\nstages:\n{rows}")
+    assert refused(path) == (
+        f"c.yaml:4: stage 1 ends with epoch 5 and epoch_size is 3; shorten it, or give "
+        f"epoch_size: {wanted} or more"
+    )
+    assert load_config(path, ["epoch_size=9"]).epoch_size == 9
+
+
 @pytest.mark.parametrize(("change", "key", "value"), CHANGES)
 def test_a_change_sets_one_key_and_leaves_the_others(change, key, value):
     plain, changed = load_config(write(BASE)), load_config(write(BASE), [change])

@@ -164,7 +164,7 @@ CONTRADICTIONS = [
     pytest.param("plan: [{freeze: bady}]", "did you mean 'body'?", id="no-match"),
     pytest.param("plan: [{freeze: '*'}]", "nothing is left to train", id="nothing-left"),
     pytest.param("stages: [{train: head, epochs: 9}, {train: '*'}]",
-                 "the stages are 9 epochs long and the run has 3", id="too-long"),
+                 "stage 1 ends with epoch 9 and epoch_size is 3; shorten it", id="too-long"),
 ]  # fmt: skip
 
 
