@@ -17,7 +17,7 @@ from msgrad._hidden import hidden
 from msgrad._mode import running_in
 from msgrad._paths import cell_paths, is_wrapper
 from msgrad._rehearsal import rehearsal, seeds_kept
-from msgrad._taps import TRACE, Recorder, Tap
+from msgrad._taps import FILL, TRACE, Recorder, Tap
 from msgrad._unheld import cannot_hold
 from msgrad._wrap import unwrap, wrap
 
@@ -95,7 +95,7 @@ def find_frozen_part(net: nn.Cell, inputs: Sequence[Any], rows: int) -> FrozenPa
         tap.make_sinks(len(args) + len(kwargs))
     try:
         # without those that change, others may be needed
-        while _drop_dependent(part, graph := _traced(part, inputs)):
+        while _drop_dependent(part, graph := _traced(part, inputs)) or _drop_reading(part, inputs):
             pass
         _find_needed(part, graph)
     except BaseException:
@@ -229,8 +229,7 @@ def _traced(part: FrozenPart, inputs: Sequence[Any]) -> Graph:
 
 def _drop_dependent(part: FrozenPart, graph: Graph) -> bool:
     """Take off the taps whose cell gets something that may change; say whether there was any."""
-    changing = {str(r.parameter.name) for r in see(part.net).values()}
-    changing -= {str(p.name) for p in part.weights()}
+    changing = _changing(part)
     changing |= {n.inputs[0] for n in graph.nodes if n.op_type.startswith("Assign")}
     by_sink = {s.name: path for path, tap in part.taps.items() for s in tap.sinks}
     by_buffer = {tap.buffer.name: path for path, tap in part.taps.items()}
@@ -254,12 +253,40 @@ def _drop_dependent(part: FrozenPart, graph: Graph) -> bool:
         if not more:
             break
         dependent.update(more)
-    if dependent:
-        part.refused.update(dependent)
-        kept = {p: t for p, t in part.taps.items() if p not in dependent}
-        unwrap(part.net, *(part.taps[path].cell for path in dependent), kind=Tap)
+    return _drop(part, dependent)
+
+
+def _changing(part: FrozenPart) -> set[str]:
+    names = {str(r.parameter.name) for r in see(part.net).values()}
+    return names - {str(p.name) for p in part.weights()}
+
+
+def _drop_reading(part: FrozenPart, inputs: Sequence[Any]) -> bool:
+    """Take off the taps whose cell reads what may change past its arguments; say as above.
+
+    It may hold another cell or a weight in a plain list, or get a dict.
+    """
+    if not part.taps:
+        return False
+    part.do(FILL)
+    graph, changing = compiled_graph(part.net, *inputs), _changing(part)
+    by_buffer = {tap.buffer.name: path for path, tap in part.taps.items()}
+    found: dict[str, str] = {}
+    for node in graph.nodes:
+        if node.op_type == "Assign" and node.inputs[0] in by_buffer:
+            names = before(graph, node.inputs[1]) & changing
+            if names:
+                found[by_buffer[node.inputs[0]]] = f"it reads {min(names)!r}, which may change"
+    return _drop(part, found)
+
+
+def _drop(part: FrozenPart, why: Mapping[str, str]) -> bool:
+    if why:
+        part.refused.update(why)
+        kept = {p: t for p, t in part.taps.items() if p not in why}
+        unwrap(part.net, *(part.taps[path].cell for path in why), kind=Tap)
         part.taps = kept
-    return bool(dependent and part.taps)
+    return bool(why and part.taps)
 
 
 def _find_needed(part: FrozenPart, graph: Graph) -> None:

@@ -190,6 +190,32 @@ class Loose(nn.Cell):
         return ops.dropout(self.dense(x), 0.5)
 
 
+class Past(nn.Cell):
+    """Reads a trained weight that is none of its own, or gets it in a dict."""
+
+    def __init__(self, other: nn.Cell) -> None:
+        super().__init__()
+        self.dense, self.__dict__["beside"] = nn.Dense(8, 8), [other.weight]
+
+    def construct(self, given: Any) -> Tensor:
+        if isinstance(given, dict):
+            return self.dense(given["x"])
+        return self.dense(given) @ self.beside[0]
+
+
+class Aside(Chain):
+    def __init__(self, by_dict: bool) -> None:
+        super().__init__(nn.Dense(4, 8))
+        self.trained, self.by_dict = nn.Dense(8, 8), by_dict
+        self.past = Past(self.trained)
+
+    def construct(self, x: Tensor) -> Tensor:
+        x = ops.relu(self.first(x))
+        if self.by_dict:
+            return self.head(self.past({"x": self.trained(x)}))
+        return self.head(self.past(x) + self.trained(x))
+
+
 def flat_batches() -> Any:
     rows = (ROWS.reshape(11, -1)[:, :4].copy(), LABELS)
     return dataset.NumpySlicesDataset(rows, shuffle=False).batch(4, drop_remainder=True)
@@ -381,6 +407,14 @@ def test_what_would_not_be_exact_is_refused_with_the_reason(make, message):
     with pytest.raises((mg.ArgumentError, mg.ConflictError), match=message):
         mg.replay_frozen(step, flat_batches(), augmented=False)
     assert mg.wrapped(step.network) == []
+
+
+@pytest.mark.parametrize("by_dict", [True, False])
+def test_a_cell_that_reads_a_trained_weight_past_its_arguments_is_not_kept(by_dict):
+    step = step_of(Aside(by_dict), "first", "past")
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        assert replay.cells == ["first"]
+    assert replay.refused["past"].startswith("it reads 'trained.")
 
 
 @pytest.mark.filterwarnings("ignore:frozen cell 'first'")
