@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +11,7 @@ from msgrad._document import KeyPath
 from msgrad._keys import MEANT, PLAN_KEYS, RUN_KEYS
 from msgrad._names import nearest
 from msgrad._plan_rule import FIELDS, KINDS, PlanRule
-from msgrad._plan_stage import REST, STAGE_KINDS, PlanStage
+from msgrad._plan_stage import LENGTHS, REST, STAGE_KINDS, PlanStage
 from msgrad._schema import MAPPING, Checker, Kind, one_of, whole
 
 # What no file can give an argument to.
@@ -57,7 +57,7 @@ def read_stages(checker: Checker, values: Mapping[str, Any]) -> tuple[PlanStage,
     given = _list_of(checker, values, "stages", "- {train: head, epochs: 2}")
     found = [_stage(checker, number, value) for number, value in enumerate(given, 1)]
     stages = [stage for stage in found if stage is not None]
-    _check_lengths(checker, stages, len(given))
+    _check_lengths(checker, stages, given)
     return tuple(stages)
 
 
@@ -250,9 +250,12 @@ def _check_stage(checker: Checker, path: KeyPath, found: Mapping[str, Any], owne
         checker.note((*path, "cumulative"), f"{owner} is cumulative and {why}; drop cumulative")
 
 
-def _check_lengths(checker: Checker, stages: list[PlanStage], count: int) -> None:
+def _check_lengths(checker: Checker, stages: list[PlanStage], given: Sequence[Any]) -> None:
+    count = len(given)
     for stage in stages:
-        if stage.unit is None and stage.number < count:
+        # one that is misspelt, or no number, has been told
+        tried = any(key not in STAGE_KINDS or key in LENGTHS for key in given[stage.number - 1])
+        if stage.unit is None and stage.number < count and not tried:
             message = (
                 f"{stage.name} of {count} has no length; add epochs: 1, only the last may be open"
             )

@@ -10,6 +10,7 @@ from msgrad._plan_rule import written
 from msgrad._schema import PATTERNS, SWITCH, whole
 
 REST = "the rest"
+LENGTHS = ("epochs", "steps")
 STAGE_KINDS = {
     "train": PATTERNS,
     "freeze": PATTERNS,

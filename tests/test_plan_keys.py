@@ -129,6 +129,16 @@ STAGES = [
         id="an open stage that is not the last",
     ),
     pytest.param(
+        "stages:\n- {train: head, steps: ten}\n- {train: '*'}",
+        "plan.yaml:2: steps 'ten' of stage 1 is no whole number; give 0 or more",
+        id="a length that is no number, and no more",
+    ),
+    pytest.param(
+        "stages:\n- {train: head, epcohs: 2}\n- {train: '*'}",
+        "plan.yaml:2: key 'epcohs' of stage 1 is unknown; did you mean 'epochs'?",
+        id="a length that is misspelt, and no more",
+    ),
+    pytest.param(
         "stages:\n- train: head\n  epochs: 1\n- train: conv1\n  steps: 10",
         "plan.yaml:5: stage 2 is counted in steps and stage 1 in epochs; give all lengths in one",
         id="lengths in both units",
