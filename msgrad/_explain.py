@@ -109,7 +109,7 @@ def explain(
     Raises:
         NoMatchError: There is no parameter of this name.
         ArgumentError: The name is that of several.
-        ArgumentTypeError: ``net_or_step`` is no Cell.
+        ArgumentTypeError: ``net_or_step`` is no Cell, or ``plan`` no Plan.
 
     Examples:
         >>> from mindspore import nn
@@ -125,6 +125,8 @@ def explain(
     step = net_or_step.train_network if isinstance(net_or_step, ms.Model) else net_or_step
     if not isinstance(step, nn.Cell):
         raise ArgumentTypeError(f"net_or_step {step!r} is no Cell; give the network or its step")
+    if plan is not None and not hasattr(plan, "rules_of"):
+        raise ArgumentTypeError(f"plan {plan!r} is no Plan; make one with mg.Plan.from_dict")
     if isinstance(step, TrainStep):
         # to the stage of now; a step with nothing left to train keeps the optimizer that it has
         with suppress(ArgumentError):

@@ -323,3 +323,5 @@ def test_a_name_of_none_or_of_several_is_refused(name, error, message):
 def test_what_is_no_network_is_refused():
     with pytest.raises(mg.ArgumentTypeError, match=r"net_or_step 3 is no Cell; give the network"):
         mg.explain(3, "w")
+    with pytest.raises(mg.ArgumentTypeError, match=r"plan .* is no Plan; make one with mg.Plan.fr"):
+        mg.explain(mlp(), "0.weight", {"plan": []})
