@@ -91,7 +91,9 @@ def print_figures(run: Run, figures: Figures) -> None:
         (pattern, str(len(names)), kinds[names[0]], _most([rows[name] for name in names]))
         for pattern, names in fold_cells(kinds).items()
     ]
-    print_table(("weights", "n", "", "largest change"), lines[:_MOST_LINES])
+    done = figures.epochs[0].epoch - 1
+    change = f"largest change since epoch {done}" if done else "largest change"
+    print_table(("weights", "n", "", change), lines[:_MOST_LINES])
     if len(lines) > _MOST_LINES:
         print(f"… and {len(lines) - _MOST_LINES} more lines; figures.json has them all")
     held = len(figures.held) - len(figures.broken)

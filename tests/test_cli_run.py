@@ -152,6 +152,14 @@ def test_train_for_machines_prints_json_alone_and_goes_on_with_a_run(capsys, sma
     assert content == json.loads(Path("runs/c/figures.json").read_text())
 
 
+def test_a_run_that_goes_on_says_since_when_its_weights_changed(capsys, small):
+    eager = ("--set", "mode=pynative", "unreached=allow")
+    first = run(capsys, "train", small, *eager, "epoch_size=1")[1]
+    second = run(capsys, "train", small, "--resume", "runs/c", *eager)[1]
+    assert re.search(r"^weights +n +largest change$", first, re.MULTILINE)
+    assert re.search(r"^weights +n +largest change since epoch 1$", second, re.MULTILINE)
+
+
 def test_train_ends_with_1_where_a_held_weight_moved(capsys, small):
     """An evaluation that writes into the network does what no optimizer could."""
     Path("t.py").write_text(
