@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import os
 import struct
 from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
@@ -14,8 +13,8 @@ import mindspore as ms
 import numpy as np
 from mindspore import ParallelMode, Tensor, communication, ops
 
-from msgrad._device import DRY_RUN
 from msgrad._errors import CheckpointError, DeviceError, MsgradError
+from msgrad._mode import computes
 
 _T = TypeVar("_T")
 _Facts = Mapping[str, Sequence[str]]
@@ -40,7 +39,7 @@ _REMEDIES = {
 
 def processes() -> int:
     """Count the processes that have joined; 1 in a dry run, where no other answers."""
-    if not communication.GlobalComm.INITED or os.environ.get(DRY_RUN):
+    if not communication.GlobalComm.INITED or not computes():
         return 1
     return communication.get_group_size()
 

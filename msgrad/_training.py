@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import math
-import os
 import time
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -16,9 +15,9 @@ from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
 from msgrad._claims import see
-from msgrad._device import DRY_RUN
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
+from msgrad._mode import DRY_RUN, computes
 from msgrad._run import Run, check_plan, check_rates
 from msgrad._run_audit import audits, first_batch, no_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
@@ -75,7 +74,7 @@ def train(
     else:
         _by_loop(run, batches, position, log)
     movement, held = before.compare(), _held(run)
-    if os.environ.get(DRY_RUN):
+    if not computes():
         _LOG.warning("%s is set: all was compiled and nothing computed, no figure counts", DRY_RUN)
         held = ()
     figures = Figures(run.device, ms.__version__, tuple(log.epochs), movement, held)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import logging
+import sys
 import textwrap
 import warnings
 from collections.abc import Iterable, Iterator, Sequence
@@ -37,8 +38,15 @@ def warn_unheld(net: nn.Cell, fresh: Iterable[nn.Cell]) -> None:
         left.discard(id(layer))
         if why:
             said = f"frozen cell {path!r} ({type(layer).__name__}) cannot be held still: {why}"
-            # the caller of freeze
-            warnings.warn(said, stacklevel=4)
+            warnings.warn(said, stacklevel=_outside())
+
+
+def _outside() -> int:
+    """Return the level of the first caller that is not msgrad itself, for a warning made here."""
+    frame, level = sys._getframe(1), 1
+    while frame.f_back is not None and frame.f_globals["__name__"].startswith("msgrad."):
+        frame, level = frame.f_back, level + 1
+    return level
 
 
 def log_adapting(net: nn.Cell, touched: Sequence[Record], frozen: Sequence[Record]) -> None:
