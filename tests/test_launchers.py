@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import os
 import re
 import shlex
 import shutil
+import signal
 import socket
 import subprocess
 import sys
@@ -308,6 +310,43 @@ def test_an_environment_that_is_set_already_is_left_as_it_is(machine):
     _, printed, said = machine.start(LAUNCHERS[0], CONFIG, ASCEND_HOME_PATH="/opt/cann")
     assert said == ""
     assert printed[-1] == CONFIG
+
+
+# --- how it ends
+
+# As msrun does: 0 on Ctrl-C, 7 where a worker failed.
+ENDS = """#!/usr/bin/env bash
+trap 'echo msrun got SIGINT; exit 0' INT
+echo started
+for _ in {1..600}; do sleep 0.1; done
+exit 7
+"""
+
+
+def test_ctrl_c_ends_it_with_130_though_msrun_ends_with_0(machine: Machine):
+    path = Path(machine.environment["PATH"])
+    (path / "msrun").write_text(ENDS)
+    (path / "sleep").symlink_to(shutil.which("sleep") or "")
+    started = subprocess.Popen(
+        ["bash", str(machine.project / "scripts" / LAUNCHERS[1]), CONFIG, "2",
+         "--port", str(free_port())],
+        env=machine.environment, cwd=machine.folder, start_new_session=True, text=True,
+        stdout=subprocess.PIPE, stderr=subprocess.PIPE,
+    )  # fmt: skip
+    assert started.stdout is not None
+    assert started.stdout.readline() == "started\n"
+    os.killpg(started.pid, signal.SIGINT)
+    printed, said = started.communicate(timeout=30)
+    assert (started.returncode, printed) == (130, "msrun got SIGINT\n")
+    assert said.endswith("msgrad: stopped; --resume goes on after the last epoch\n")
+
+
+def test_the_failure_of_msrun_is_that_of_the_launcher(machine: Machine):
+    path = Path(machine.environment["PATH"])
+    (path / "msrun").write_text(ENDS)
+    (path / "sleep").symlink_to(shutil.which("true") or "")
+    port = str(free_port())
+    assert machine.start(LAUNCHERS[1], CONFIG, "2", "--port", port)[:2] == (7, ["started"])
 
 
 # --- what docs/ascend.md tells to type
