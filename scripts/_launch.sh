@@ -144,3 +144,27 @@ use_cann() {
     fi
     cards_are_there || say "CANN is there and no card (/dev/davinci*); device_target auto takes the CPU"
 }
+
+# Runs a training and ends as it does, or with a word and 130 where Ctrl-C stops it: msrun would end
+# with 0 then, as if it had trained to the end, and MindSpore amid a step without a word.
+train_to_the_end() {
+    local stopped="" child code
+    # In a process group of its own it gets each signal once, from here; without one the shell would
+    # let it ignore Ctrl-C.
+    set -m
+    "$@" &
+    child=$!
+    trap 'stopped=1; kill -INT "$child" 2>/dev/null' INT
+    trap 'kill -TERM "$child" 2>/dev/null' TERM HUP
+    # the shell would write a line of its own for a child that a signal ended
+    wait "$child" 2>/dev/null
+    code=$?
+    # a signal ends a wait early
+    while kill -0 "$child" 2>/dev/null; do
+        wait "$child" 2>/dev/null
+        code=$?
+    done
+    [ -n "$stopped" ] || exit "$code"
+    say "stopped; --resume goes on after the last epoch"
+    exit 130
+}

@@ -114,22 +114,4 @@ command+=(--tail_worker_log=0 "$root/scripts/train.py" --config "$config")
 command+=(--set "${changes[@]}")
 export GLOG_v="${GLOG_v:-3}" # MindSpore warns at length while the workers find each other
 say "$workers workers here, server $server of $servers, scheduler $master:$port, logs in $log_dir"
-
-# msrun ends with 0 when Ctrl-C stops it, as if it had trained to the end. In a process group of its
-# own it gets each signal once, from here; without one the shell would let it ignore Ctrl-C.
-set -m
-stopped=
-"${command[@]}" &
-child=$!
-trap 'stopped=1; kill -INT "$child" 2>/dev/null' INT
-trap 'kill -TERM "$child" 2>/dev/null' TERM HUP
-wait "$child"
-code=$?
-# a signal ends a wait early
-while kill -0 "$child" 2>/dev/null; do
-    wait "$child"
-    code=$?
-done
-[ -n "$stopped" ] || exit "$code"
-say "stopped; --resume goes on after the last epoch"
-exit 130
+train_to_the_end "${command[@]}"

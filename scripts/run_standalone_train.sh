@@ -34,4 +34,4 @@ command=("$python" "$root/scripts/train.py" --config "$config")
 [ -z "${option[resume]+set}" ] || command+=(--resume "${option[resume]}")
 [ "${#changes[@]}" -eq 0 ] || command+=(--set "${changes[@]}")
 export GLOG_v="${GLOG_v:-3}" # MindSpore warns at length where there is no Ascend
-exec "${command[@]}"
+train_to_the_end "${command[@]}"
