@@ -160,6 +160,11 @@ def test_all_of_it_is_json():
     assert stage["fates"][2]["shape"] == [2, 6]
 
 
+def test_an_open_stage_for_which_no_epoch_is_left_has_none():
+    last = told("stages: [{train: head, epochs: 3}, {train: '*'}]")[0].stages[-1]
+    assert (last.stage, last.length) == (2, "0 epochs")
+
+
 CONTRADICTIONS = [
     pytest.param("plan: [{freeze: bady}]", "did you mean 'body'?", id="no-match"),
     pytest.param("plan: [{freeze: '*'}]", "nothing is left to train", id="nothing-left"),
