@@ -2,29 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 import mindspore as ms
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, nn
 
 from msgrad._behaviour import is_held
-from msgrad._cells import children, every_cell
+from msgrad._cells import every_cell
 from msgrad._claims import is_norm, see
+from msgrad._frozen_cells import bare, called_once, standing, why_not
 from msgrad._graph import Graph, compiled_graph
 from msgrad._hidden import hidden
-from msgrad._mode import running_in
-from msgrad._paths import cell_paths, is_wrapper
-from msgrad._rehearsal import rehearsal, seeds_kept
-from msgrad._taps import FILL, TRACE, Recorder, Tap
-from msgrad._unheld import cannot_hold
+from msgrad._taps import FILL, TRACE, Tap
 from msgrad._wrap import unwrap, wrap
-
-# without parameters and the same in training and evaluation, so that they need no freeze
-_PURE = ("mindspore.nn.layer.activation", "mindspore.nn.layer.pooling")
-_PURE_TYPES = (nn.Flatten, nn.Identity)
-_RANDOM = (nn.RReLU,)
 
 
 @dataclass
@@ -48,7 +40,7 @@ class FrozenPart:
 
     def still_frozen(self) -> list[str]:
         """Name the cells that are not frozen any more, or adapt."""
-        return [path for path, tap in self.taps.items() if _why_not(tap.cell, see(self.net))]
+        return [path for path, tap in self.taps.items() if why_not(tap.cell, see(self.net))]
 
     def weights(self) -> list[Parameter]:
         """List all that does not change in training, whether it stands in a tapped cell or not."""
@@ -84,13 +76,13 @@ def find_frozen_part(net: nn.Cell, inputs: Sequence[Any], rows: int) -> FrozenPa
     a row per sample, the cells in it are tried.
     """
     part = FrozenPart(net)
-    calls = _tried(net, inputs, rows, part.refused)
+    calls = called_once(net, inputs, rows, part.refused)
     if not calls:
         return part
     wrap(net, *(cell for cell in calls), wrapper=Tap)
-    part.taps = dict(_standing(net, Tap))
+    part.taps = dict(standing(net, Tap))
     for tap in part.taps.values():
-        args, kwargs, out = calls[_bare(tap)]
+        args, kwargs, out = calls[bare(tap)]
         tap.set_buffer(new_buffer(out.shape, out.dtype))
         tap.make_sinks(len(args) + len(kwargs))
     try:
@@ -108,118 +100,6 @@ def new_buffer(shape: Sequence[int], dtype: Any) -> Parameter:
     """Return a Parameter for the rows of one batch."""
     buffer = hidden("replay", 0.0, dtype)
     return Parameter(ms.ops.zeros(tuple(shape), dtype), name=buffer.name, requires_grad=False)
-
-
-# --- which cells
-
-
-def _tried(
-    net: nn.Cell, inputs: Sequence[Any], rows: int, refused: dict[str, str]
-) -> dict[nn.Cell, tuple[Any, ...]]:
-    """Return the cells to keep the output of, each with its one call in an eager pass."""
-    paths = {id(cell): path for path, cell in reversed(cell_paths(net))}
-    opened: set[int] = set()
-    while True:
-        cells = list(_candidates(net, opened, refused, paths))
-        calls = _record(net, cells, inputs) if cells else {}
-        bad = {cell: why for cell in cells if (why := _why_not_call(calls[cell], rows))}
-        for cell, why in bad.items():
-            refused[paths[id(cell)]] = why
-            opened.add(id(cell))
-        if not bad:
-            return {cell: call[0] for cell, call in calls.items() if call}
-
-
-def _candidates(
-    net: nn.Cell, opened: Collection[int], refused: dict[str, str], paths: Mapping[int, str]
-) -> Iterator[nn.Cell]:
-    """List the outermost frozen cells, but for those that were opened."""
-    records = see(net)
-    seen: set[int] = set()
-    stack = [net]
-    while stack:
-        cell = stack.pop()
-        if id(cell) in seen:
-            continue
-        seen.add(id(cell))
-        callable_ = type(cell).construct not in (nn.Cell.construct, nn.CellList.construct)
-        if cell is not net and callable_ and id(cell) not in opened:
-            why = _why_not(cell, records)
-            if not why:
-                yield cell
-                continue
-            if why != _TRAINS and id(cell) in paths:
-                refused.setdefault(paths[id(cell)], why)
-        stack.extend(reversed(children(cell)))
-
-
-_TRAINS = "it is not frozen"
-
-
-def _why_not(cell: nn.Cell, records: Mapping[int, Any]) -> str:
-    """Say why the output of a cell may change, empty where it cannot."""
-    parts = every_cell(cell)
-    for part in parts:
-        own = [p for p in part.__dict__["_params"].values() if p is not None]
-        known = [records[id(p)] for p in own if id(p) in records]
-        if any(record.trains for record in known):
-            return _TRAINS
-        if not is_held(part) and is_norm(part):
-            return "its statistics adapt"
-        held_or_pure = is_held(part) or (not own and _is_pure(part)) or is_wrapper(part)
-        if not held_or_pure:
-            return "it is not wholly frozen by msgrad.freeze" if known else _TRAINS
-        why = cannot_hold(part)
-        if why:
-            return why
-    return ""
-
-
-def _is_pure(cell: nn.Cell) -> bool:
-    kind = type(cell)
-    known = kind.__module__ in _PURE or isinstance(cell, _PURE_TYPES)
-    return known and not isinstance(cell, _RANDOM)
-
-
-# --- one eager pass
-
-
-def _record(
-    net: nn.Cell, cells: Sequence[nn.Cell], inputs: Sequence[Any]
-) -> dict[nn.Cell, list[tuple[Any, ...]]]:
-    wrap(net, *cells, wrapper=Recorder)
-    try:
-        with rehearsal([net]), seeds_kept(), running_in(ms.PYNATIVE_MODE):
-            net(*inputs)
-        return {_bare(recorder): recorder.calls for _, recorder in _standing(net, Recorder)}
-    finally:
-        unwrap(net, kind=Recorder)
-
-
-def _why_not_call(calls: Sequence[tuple[Any, ...]], rows: int) -> str:
-    if len(calls) > 1:
-        return f"it is called {len(calls)} times in one pass"
-    if not calls:
-        return ""
-    out = calls[0][2]
-    if not isinstance(out, Tensor):
-        return f"it gives a {type(out).__name__}, not one tensor"
-    if out.ndim == 0 or out.shape[0] != rows:
-        return f"it gives {tuple(out.shape)}, not a row for each of {rows} samples"
-    return ""
-
-
-def _standing(net: nn.Cell, kind: type[Any]) -> list[tuple[str, Any]]:
-    found = {id(cell): cell for cell in every_cell(net) if isinstance(cell, kind)}
-    paths = {id(cell): path for path, cell in reversed(cell_paths(net))}
-    return [(paths.get(key, ""), cell) for key, cell in found.items()]
-
-
-def _bare(wrapper: nn.Cell) -> nn.Cell:
-    return wrapper._cells["cell"]
-
-
-# --- what the graph says
 
 
 def _traced(part: FrozenPart, inputs: Sequence[Any]) -> Graph:

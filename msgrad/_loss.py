@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 
 from mindspore import Tensor, nn
 
 from msgrad._errors import ArgumentError, ArgumentTypeError
+
+_NO_LABEL = (
+    "step got one input, and its loss_fn takes a label: call step(x, label), and give "
+    "ms.Model(step) no loss_fn"
+)
 
 
 class NetworkWithLoss(nn.Cell):
@@ -23,11 +28,8 @@ class NetworkWithLoss(nn.Cell):
 
     def construct(self, *inputs: Tensor) -> Tensor:
         if len(inputs) < 2:
-            # a builtin error and a plain text: a graph knows no others
-            raise ValueError(
-                "step got one input, and its loss_fn takes a label: call step(x, label), and give "
-                "ms.Model(step) no loss_fn"
-            )
+            # a builtin error: a graph knows no others
+            raise ValueError(_NO_LABEL)
         return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
 
 
@@ -42,6 +44,20 @@ class FunctionNetwork(nn.Cell):
 
     def construct(self, *inputs: Tensor) -> Tensor:
         return self.function(*inputs)
+
+
+def check_inputs(network: nn.Cell, inputs: Sequence[object]) -> None:
+    """Refuse a call of a step with too few inputs.
+
+    In PYNATIVE_MODE an error amid a gradient leaves MindSpore unable to compute others.
+
+    Raises:
+        ArgumentError: There are none, or only one where a label is needed.
+    """
+    if not inputs:
+        raise ArgumentError("step got no inputs; call it with a batch, as step(x, y)")
+    if len(inputs) < 2 and isinstance(network, NetworkWithLoss):
+        raise ArgumentError(_NO_LABEL)
 
 
 def loss_network(

@@ -13,9 +13,8 @@ from mindspore import Parameter, Tensor, nn
 from msgrad._agreement import Agreement
 from msgrad._arguments import check_arguments
 from msgrad._dropout import active_dropout
-from msgrad._errors import ArgumentError
 from msgrad._latch import release_latches
-from msgrad._loss import loss_network
+from msgrad._loss import check_inputs, loss_network
 from msgrad._moving import note_moving
 from msgrad._ranks import saves_here
 from msgrad._reach import Reach
@@ -148,8 +147,7 @@ class TrainStep(StepCell):
 
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
-        if not inputs:
-            raise ArgumentError("step got no inputs; call it with a batch, as step(x, y)")
+        check_inputs(self.network, inputs)
         out = enter_next(self, inputs)(*inputs)
         if not self._position.step:
             self._warn_of_shape(out)

@@ -5,5 +5,4 @@ set -uo pipefail
 . "$(dirname "${BASH_SOURCE[0]}")/_venv.sh"
 
 use_venv .venv-oldest 11 test mindspore==2.7.0 # its newest wheel is for Python 3.11
-# Graphs compile on one core each. Neighbours stay together, for the fixtures that they share.
-cd "$root" && exec "$python" -m pytest -n auto --maxprocesses 4 --dist worksteal "$@"
+run_tests "$@"
