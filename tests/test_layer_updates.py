@@ -76,7 +76,6 @@ def step(vectors: dict[str, np.ndarray], x: np.ndarray, y: np.ndarray, when: str
 RUNS = [
     ("before_forward", "graph"),
     ("after_gradient", "graph"),
-    ("after_step", "graph"),
     ("after_step", "pynative"),
 ]
 
