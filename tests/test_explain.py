@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 import pytest
@@ -323,5 +325,6 @@ def test_a_name_of_none_or_of_several_is_refused(name, error, message):
 def test_what_is_no_network_is_refused():
     with pytest.raises(mg.ArgumentTypeError, match=r"net_or_step 3 is no Cell; give the network"):
         mg.explain(3, "w")
+    wrong: Any = {"plan": []}
     with pytest.raises(mg.ArgumentTypeError, match=r"plan .* is no Plan; make one with mg.Plan.fr"):
-        mg.explain(mlp(), "0.weight", {"plan": []})
+        mg.explain(mlp(), "0.weight", wrong)
