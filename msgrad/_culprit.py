@@ -146,19 +146,9 @@ def _few(texts: Sequence[str]) -> str:
 # --- the graph
 
 
-def _value_inputs(node: Node) -> tuple[str, ...]:
-    """Return what an operator's value comes from: not what only has to happen before it."""
-    if node.op_type == "UpdateState":
-        return ()
-    return node.inputs[:1] if node.op_type == "Depend" else node.inputs
-
-
 def _hides_calls(graph: Graph) -> bool:
     """Whether a subgraph is called, which stands in the graph without a name."""
-    known = {node.name for node in graph.nodes} | set(graph.parameters)
-    return any(
-        name not in known and not name.startswith("cst") for n in graph.nodes for name in n.inputs
-    )
+    return any(graph.hides(name) for node in graph.nodes for name in node.inputs)
 
 
 def _first_blocks(graph: Graph, names: Sequence[str]) -> dict[str, list[Node] | None]:
@@ -169,11 +159,11 @@ def _first_blocks(graph: Graph, names: Sequence[str]) -> dict[str, list[Node] | 
     leads = set(graph.outputs)
     for node in reversed(graph.nodes):
         if node.name in leads:
-            leads.update(_value_inputs(node))
+            leads.update(node.value_inputs)
     readers: dict[str, list[Node]] = {}
     for node in graph.nodes:
         if node.name in leads:
-            for name in _value_inputs(node):
+            for name in node.value_inputs:
                 readers.setdefault(name, []).append(node)
     blocks: dict[str, dict[str, Node]] = {}
     # from the end, so that what reads a value is done before the value
@@ -193,7 +183,7 @@ def _on_way(graph: Graph, name: str) -> list[Node]:
     reached = {name}
     found = []
     for node in graph.nodes:
-        if reached & set(_value_inputs(node)):
+        if reached & set(node.value_inputs):
             reached.add(node.name)
             found.append(node)
     return found

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 import mindspore as ms
 from mindspore import Tensor, nn
@@ -16,7 +16,10 @@ from msgrad._paths import cell_paths, is_wrapper
 from msgrad._rehearsal import rehearsal, seeds_kept
 from msgrad._taps import Recorder
 from msgrad._unheld import cannot_hold
-from msgrad._wrap import unwrap, wrap
+from msgrad._wrap import unwrap, wrap, wrapped
+from msgrad._wrapper import CellWrapper
+
+Wrapper = TypeVar("Wrapper", bound=CellWrapper)
 
 # without parameters and the same in training and evaluation, so that they need no freeze
 _PURE = ("mindspore.nn.layer.activation", "mindspore.nn.layer.pooling")
@@ -102,7 +105,7 @@ def _record(
     try:
         with rehearsal([net]), seeds_kept(), running_in(ms.PYNATIVE_MODE):
             net(*inputs)
-        return {bare(recorder): recorder.calls for _, recorder in standing(net, Recorder)}
+        return {recorder.cell: recorder.calls for recorder in standing(net, Recorder).values()}
     finally:
         unwrap(net, kind=Recorder)
 
@@ -120,13 +123,15 @@ def _why_not_call(calls: Sequence[tuple[Any, ...]], rows: int) -> str:
     return ""
 
 
-def standing(net: nn.Cell, kind: type[Any]) -> list[tuple[str, Any]]:
-    """List the wrappers of a kind with the paths of their cells."""
-    found = {id(cell): cell for cell in every_cell(net) if isinstance(cell, kind)}
-    paths = {id(cell): path for path, cell in reversed(cell_paths(net))}
-    return [(paths.get(key, ""), cell) for key, cell in found.items()]
+def standing(net: nn.Cell, kind: type[Wrapper]) -> dict[str, Wrapper]:
+    """Return the wrappers of a kind by the paths of their cells, each at its first place."""
+    first: dict[Wrapper, str] = {}
+    for path, wrapper in wrapped(net):
+        if isinstance(wrapper, kind):
+            first.setdefault(wrapper, path)
+    return {path: wrapper for wrapper, path in first.items()}
 
 
-def bare(wrapper: nn.Cell) -> nn.Cell:
-    """Return the cell in a wrapper."""
-    return wrapper._cells["cell"]
+def adapting(net: nn.Cell) -> list[nn.Cell]:
+    """List the norms whose statistics move in training."""
+    return [cell for cell in every_cell(net) if is_norm(cell) and not is_held(cell)]

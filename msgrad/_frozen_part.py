@@ -6,13 +6,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-import mindspore as ms
+import numpy as np
 from mindspore import Parameter, nn
 
-from msgrad._behaviour import is_held
-from msgrad._cells import every_cell
-from msgrad._claims import is_norm, see
-from msgrad._frozen_cells import bare, called_once, standing, why_not
+from msgrad._claims import see
+from msgrad._frozen_cells import adapting, called_once, standing, why_not
 from msgrad._graph import Graph, compiled_graph
 from msgrad._hidden import hidden
 from msgrad._taps import FILL, TRACE, Tap
@@ -44,17 +42,11 @@ class FrozenPart:
 
     def weights(self) -> list[Parameter]:
         """List all that does not change in training, whether it stands in a tapped cell or not."""
-        adapting = {
-            id(p)
-            for cell in every_cell(self.net)
-            if is_norm(cell) and not is_held(cell)
-            for p in cell.__dict__["_params"].values()
-        }
-        records = see(self.net)
+        moving = {id(p) for cell in adapting(self.net) for p in cell.__dict__["_params"].values()}
         return [
             record.parameter
-            for key, record in records.items()
-            if not record.trains and key not in adapting
+            for key, record in see(self.net).items()
+            if not record.trains and key not in moving
         ]
 
     def do(self, what: int) -> None:
@@ -64,7 +56,7 @@ class FrozenPart:
 
     def close(self) -> None:
         """Take the taps out of the network."""
-        if any(isinstance(cell, Tap) for cell in every_cell(self.net)):
+        if standing(self.net, Tap):
             unwrap(self.net, kind=Tap)
         self.taps = {}
 
@@ -79,10 +71,10 @@ def find_frozen_part(net: nn.Cell, inputs: Sequence[Any], rows: int) -> FrozenPa
     calls = called_once(net, inputs, rows, part.refused)
     if not calls:
         return part
-    wrap(net, *(cell for cell in calls), wrapper=Tap)
-    part.taps = dict(standing(net, Tap))
+    wrap(net, *calls, wrapper=Tap)
+    part.taps = standing(net, Tap)
     for tap in part.taps.values():
-        args, kwargs, out = calls[bare(tap)]
+        args, kwargs, out = calls[tap.cell]
         tap.set_buffer(new_buffer(out.shape, out.dtype))
         tap.make_sinks(len(args) + len(kwargs))
     try:
@@ -98,8 +90,7 @@ def find_frozen_part(net: nn.Cell, inputs: Sequence[Any], rows: int) -> FrozenPa
 
 def new_buffer(shape: Sequence[int], dtype: Any) -> Parameter:
     """Return a Parameter for the rows of one batch."""
-    buffer = hidden("replay", 0.0, dtype)
-    return Parameter(ms.ops.zeros(tuple(shape), dtype), name=buffer.name, requires_grad=False)
+    return hidden("replay", np.zeros(shape, np.float32), dtype)
 
 
 def _traced(part: FrozenPart, inputs: Sequence[Any]) -> Graph:
@@ -116,12 +107,12 @@ def _drop_dependent(part: FrozenPart, graph: Graph) -> bool:
     reads: dict[str, set[str]] = {path: set() for path in part.taps}
     for node in graph.nodes:
         if node.op_type == "Assign" and node.inputs[0] in by_sink:
-            reads[by_sink[node.inputs[0]]] |= before(graph, node.inputs[1])
+            reads[by_sink[node.inputs[0]]] |= graph.sources(node.inputs[1])
     dependent: dict[str, str] = {}
     for path, names in reads.items():
         if names & changing:
             dependent[path] = f"it comes after {min(names & changing)!r}, which may change"
-        elif any(_is_hidden(name, graph) for name in names):
+        elif any(graph.hides(name) for name in names):
             dependent[path] = "a branch or loop in the graph hides what it depends on"
     while True:
         more = {
@@ -154,7 +145,7 @@ def _drop_reading(part: FrozenPart, inputs: Sequence[Any]) -> bool:
     found: dict[str, str] = {}
     for node in graph.nodes:
         if node.op_type == "Assign" and node.inputs[0] in by_buffer:
-            names = before(graph, node.inputs[1]) & changing
+            names = graph.sources(node.inputs[1]) & changing
             if names:
                 found[by_buffer[node.inputs[0]]] = f"it reads {min(names)!r}, which may change"
     return _drop(part, found)
@@ -171,31 +162,8 @@ def _drop(part: FrozenPart, why: Mapping[str, str]) -> bool:
 
 def _find_needed(part: FrozenPart, graph: Graph) -> None:
     """Mark the taps that what the network gives is made from."""
-    read = {name for output in graph.outputs for name in before(graph, output)}
+    read = {name for output in graph.outputs for name in graph.sources(output)}
     # where a branch hides what it reads, all are kept
-    hidden_reads = any(_is_hidden(name, graph) for name in read)
+    hidden_reads = any(graph.hides(name) for name in read)
     for tap in part.taps.values():
         tap.__dict__["needed"] = hidden_reads or tap.buffer.name in read
-
-
-def before(graph: Graph, name: str) -> set[str]:
-    """Return all that a value of a graph is made from: nodes, parameters, constants, itself."""
-    nodes = {node.name: node for node in graph.nodes}
-    found: set[str] = set()
-    stack = [name]
-    while stack:
-        top = stack.pop()
-        if top in found:
-            continue
-        found.add(top)
-        node = nodes.get(top)
-        if node is None or node.op_type == "UpdateState":
-            continue
-        # what stands behind the first input of these is order, not data
-        stack.extend(node.inputs[:1] if node.op_type in ("Load", "Depend") else node.inputs)
-    return found
-
-
-def _is_hidden(name: str, graph: Graph) -> bool:
-    nodes = {node.name for node in graph.nodes}
-    return name not in nodes and name not in graph.parameters and not name.startswith("cst")

@@ -11,9 +11,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from msgrad._behaviour import is_held
-from msgrad._cells import every_cell
-from msgrad._claims import is_norm
+from msgrad._frozen_cells import adapting
 from msgrad._frozen_part import FrozenPart, new_buffer
 from msgrad._rehearsal import rehearsal, seeds_kept
 from msgrad._samples import reordered, rows_of
@@ -37,7 +35,7 @@ class FrozenRows:
     def compute(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Let the frozen part compute a batch; the taps hold it from now on."""
         self._use(rows_of(inputs))
-        with rehearsal(_adapting(self._part.net)), seeds_kept(), self._doing(FILL):
+        with rehearsal(adapting(self._part.net)), seeds_kept(), self._doing(FILL):
             self._filler(*inputs)
         return [copy_of(tap.buffer) for tap in self._part.needed]
 
@@ -114,7 +112,3 @@ class _Filler(nn.Cell):
 
     def construct(self, *inputs: Any) -> Tensor:
         return ms.ops.depend(Tensor(0.0, ms.float32), self.network(*inputs))
-
-
-def _adapting(network: nn.Cell) -> list[nn.Cell]:
-    return [c for c in every_cell(network) if is_norm(c) and not is_held(c)]

@@ -7,6 +7,7 @@ from collections import Counter
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Any
 
 import mindspore as ms
@@ -39,6 +40,13 @@ class Node:
     scope: str = ""
     attributes: frozenset[str] = frozenset()
 
+    @property
+    def value_inputs(self) -> tuple[str, ...]:
+        """What the value comes from: not what only has to happen before it."""
+        if self.op_type == "UpdateState":
+            return ()
+        return self.inputs[:1] if self.op_type in ("Depend", "Load") else self.inputs
+
 
 @dataclass(frozen=True)
 class Graph:
@@ -58,6 +66,32 @@ class Graph:
     def operators(self) -> Counter[str]:
         """How often each operator occurs."""
         return Counter(node.op_type for node in self.nodes)
+
+    @cached_property
+    def by_name(self) -> dict[str, Node]:
+        """The operators by the names of their results."""
+        return {node.name: node for node in self.nodes}
+
+    def sources(self, name: str) -> set[str]:
+        """Return all that a value is made from: nodes, parameters, constants, itself."""
+        found: set[str] = set()
+        stack = [name]
+        while stack:
+            top = stack.pop()
+            if top in found:
+                continue
+            found.add(top)
+            if top in self.by_name:
+                stack.extend(self.by_name[top].value_inputs)
+        return found
+
+    def hides(self, name: str) -> bool:
+        """Say whether a value comes from a call of a subgraph, which stands nowhere here."""
+        return name not in self._known and not name.startswith("cst")
+
+    @cached_property
+    def _known(self) -> frozenset[str]:
+        return frozenset(self.by_name).union(self.parameters)
 
 
 def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:

@@ -159,7 +159,7 @@ class GradientCell(nn.Cell):
 
 def by_structure(graph: Graph, count: int) -> list[bool | None]:
     """Say of each gradient whether it depends on the factor; None where a call hides it."""
-    nodes = {node.name: node for node in graph.nodes}
+    nodes = graph.by_name
     factor = graph.parameters[0]
     output = graph.outputs[0]
     while output in nodes and nodes[output].op_type != "MakeTuple":
