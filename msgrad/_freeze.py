@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import warnings
 from collections.abc import Callable, Sequence
-from types import TracebackType
 from typing import Literal
 
 from mindspore import nn
@@ -14,10 +13,11 @@ from msgrad._behaviour import apply_behaviour
 from msgrad._claims import Claim, Record
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._select import Pattern, select, show
+from msgrad._undo import Undoable
 from msgrad._unheld import log_adapting, warn_unheld
 
 
-class Freeze:
+class Freeze(Undoable):
     """A change of what is frozen; undo it, or use it as a context.
 
     Made by `freeze` and `unfreeze`, never by hand.
@@ -40,30 +40,13 @@ class Freeze:
     def __init__(
         self, verb: str, names: Sequence[str], changed: Sequence[str], undo: Callable[[], None]
     ) -> None:
+        super().__init__(undo)
         self.names = list(names)
         self.changed = list(changed)
         self._verb = verb
-        self._undo: Callable[[], None] | None = undo
-
-    def undo(self) -> None:
-        """Take this one change back, exactly; a second time does nothing."""
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo()
-
-    def __enter__(self) -> Freeze:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.undo()
 
     def __repr__(self) -> str:
-        state = "" if self._undo is not None else ", undone"
+        state = ", undone" if self.undone else ""
         return f"{self._verb}({len(self.names)} parameters, {len(self.changed)} changed{state})"
 
 

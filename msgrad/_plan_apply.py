@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from contextlib import ExitStack
-from types import TracebackType
 
 from mindspore import nn
 
@@ -15,6 +14,7 @@ from msgrad._plan_fates import Fates
 from msgrad._plan_rule import CELL_KINDS
 from msgrad._scale import ReverseGradient, ScaleGradient
 from msgrad._stop import StopGradient
+from msgrad._undo import Undoable
 from msgrad._wrap import take_off, wrap_cells
 from msgrad._wrapper import CellWrapper
 
@@ -23,7 +23,7 @@ _MARK = "_msgrad_plan"
 _DECIDES = {"stop": "stop at", "scale": "scale by", "reverse": "reverse by"}
 
 
-class Applied:
+class Applied(Undoable):
     """A plan that is in force on a network; undo it, or use it as a context.
 
     Made by `Plan.apply`, never by hand.
@@ -45,29 +45,12 @@ class Applied:
     """
 
     def __init__(self, frozen: list[str], wrapped: list[str], undo: Callable[[], None]) -> None:
+        super().__init__(undo)
         self.frozen = frozen
         self.wrapped = wrapped
-        self._undo: Callable[[], None] | None = undo
-
-    def undo(self) -> None:
-        """Take back what this changed, exactly; a second time does nothing."""
-        undo, self._undo = self._undo, None
-        if undo is not None:
-            undo()
-
-    def __enter__(self) -> Applied:
-        return self
-
-    def __exit__(
-        self,
-        kind: type[BaseException] | None,
-        error: BaseException | None,
-        trace: TracebackType | None,
-    ) -> None:
-        self.undo()
 
     def __repr__(self) -> str:
-        state = "" if self._undo is not None else ", undone"
+        state = ", undone" if self.undone else ""
         return f"Applied({len(self.frozen)} frozen, {len(self.wrapped)} wrapped{state})"
 
 
