@@ -7,7 +7,6 @@ python benchmarks/freezing.py --short    operators and bytes only
 from __future__ import annotations
 
 import statistics
-import time
 from typing import Any
 
 from measure import (
@@ -18,11 +17,12 @@ from measure import (
     is_short,
     operators,
     ratio,
+    seconds,
     table,
     waits,
 )
-from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, ResNet
+from mindspore import nn
+from nets import IMAGE, LABELS, adam, hold_by_hand, resnet50_or_small, train_by_hand
 
 import msgrad as mg
 
@@ -33,32 +33,17 @@ PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
 FROZEN = {"0 %": 0, "25 %": 3, "50 %": 4, "75 %": 5, "90 %": 6}
 
 
-def adam(parameters: list[Parameter]) -> nn.Adam:
-    """Make the optimizer of both sides."""
-    return nn.Adam(parameters, 1e-3)
-
-
-def network(short: bool) -> ResNet:
-    """Make a ResNet-50, or where only to count a small one."""
-    return ResNet([1, 1, 1, 1], width=2) if short else ResNet([3, 4, 6, 3])
-
-
 def by_hand(count: int, short: bool) -> nn.Cell:
     """Freeze the first cells as the best program by hand does: flags before, norms held."""
-    net = network(short)
+    net = resnet50_or_small(short)
     for name in PARTS[:count]:
-        for parameter in getattr(net, name).get_parameters():
-            parameter.requires_grad = False
-        for _, cell in getattr(net, name).cells_and_names():
-            if hasattr(cell, "use_batch_statistics"):
-                cell.use_batch_statistics = False
-    loss = nn.WithLossCell(net, nn.CrossEntropyLoss())
-    return nn.TrainOneStepCell(loss, adam(net.trainable_params())).set_train()
+        hold_by_hand(getattr(net, name))
+    return train_by_hand(net)
 
 
 def by_msgrad(count: int, short: bool) -> mg.TrainStep:
     """Freeze the first cells by name."""
-    net = network(short)
+    net = resnet50_or_small(short)
     if count:
         mg.freeze(net, *PARTS[:count])
     step = mg.TrainStep(net, adam, nn.CrossEntropyLoss(), unreached="allow")
@@ -70,21 +55,14 @@ def state_bytes(step: nn.Cell) -> int:
     return sum(p.nbytes for p in step.optimizer.get_parameters() if p.name.startswith("moment"))
 
 
-def compile_seconds(step: nn.Cell) -> float:
-    """Time the first call."""
-    begun = time.perf_counter()
-    waits(step, IMAGE, LABELS)()
-    return time.perf_counter() - begun
-
-
 def row(share: str, short: bool) -> list[Any]:
     """Compare both sides."""
     count = FROZEN[share]
     compiles = {"hand": [], "ours": []}
     for _ in range(1 if short else COMPILES):
         hand, ours = by_hand(count, short), by_msgrad(count, short)
-        compiles["hand"].append(compile_seconds(hand))
-        compiles["ours"].append(compile_seconds(ours))
+        compiles["hand"].append(seconds(waits(hand, IMAGE, LABELS)))
+        compiles["ours"].append(seconds(waits(ours, IMAGE, LABELS)))
     apart = difference(operators(ours.inner), operators(hand))
     counted(apart, "none", name=f"operators, {share} frozen")
     counted(state_bytes(ours), state_bytes(hand), name=f"optimizer bytes, {share} frozen")

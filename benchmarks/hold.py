@@ -10,21 +10,12 @@ from collections.abc import Callable
 
 from measure import counted, heading, in_turns, is_short, milliseconds, ratio, table, waits
 from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, lenet, resnet18
+from nets import IMAGE, LABELS, adam, resnet18_or_small
 
 import msgrad as mg
 
+WIDTH = 64
 ROUNDS = 20
-
-
-def network(short: bool) -> nn.Cell:
-    """Make a ResNet-18, or where only to count a LeNet-5."""
-    return lenet(None) if short else resnet18(None, 64)
-
-
-def adam(parameters: list[Parameter]) -> nn.Adam:
-    """Make the optimizer of both sides."""
-    return nn.Adam(parameters, 1e-3)
 
 
 def holding(parameters: list[Parameter]) -> mg.HoldOptimizer:
@@ -34,7 +25,9 @@ def holding(parameters: list[Parameter]) -> mg.HoldOptimizer:
 
 def step_with(optimizer: Callable[..., nn.Cell], short: bool) -> mg.TrainStep:
     """Make a step and run it once."""
-    step = mg.TrainStep(network(short), optimizer, nn.CrossEntropyLoss()).set_train()
+    step = mg.TrainStep(
+        resnet18_or_small(short, WIDTH), optimizer, nn.CrossEntropyLoss()
+    ).set_train()
     waits(step, IMAGE, LABELS)()
     return step
 

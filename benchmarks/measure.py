@@ -40,10 +40,9 @@ def in_turns(
     found: dict[str, list[float]] = {name: [] for name in names}
     for number in range(-warm, rounds):
         for name in names if number % 2 else reversed(names):
-            begun = time.perf_counter()
-            ways[name]()
+            time_of_one = seconds(ways[name])
             if number >= 0:
-                found[name].append(time.perf_counter() - begun)
+                found[name].append(time_of_one)
     return found
 
 
@@ -70,6 +69,13 @@ def waits(call: Callable[..., Any], *inputs: Any) -> Callable[[], object]:
         first.asnumpy()
 
     return wait
+
+
+def seconds(call: Callable[[], object]) -> float:
+    """Time one call."""
+    begun = time.perf_counter()
+    call()
+    return time.perf_counter() - begun
 
 
 def operators(cell: nn.Cell) -> Counter[str]:

@@ -13,10 +13,10 @@ from typing import Any
 
 import numpy as np
 from measure import random
-from mindspore import Tensor, nn, ops
+from mindspore import Parameter, Tensor, nn, ops
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tasks"))
-from resnet import Bottleneck, ResNet
+from resnet import ResNet
 
 Edit = Callable[[Any], Any] | None
 
@@ -275,4 +275,35 @@ NETS: dict[str, tuple[Callable[[Edit], nn.Cell], Tensor]] = {
     "DCGAN discriminator": (discriminator, IMAGE),
 }
 LABELS = Tensor(np.arange(4, dtype=np.int32))
-__all__ = ["IMAGE", "LABELS", "NETS", "Bottleneck", "ResNet", "resnet18"]
+
+
+def adam(parameters: list[Parameter]) -> nn.Adam:
+    """Make the optimizer of both sides of a comparison."""
+    return nn.Adam(parameters, 1e-3)
+
+
+def hold_by_hand(cell: nn.Cell) -> None:
+    """Do what a freeze does before the optimizer is made: flags, norms that keep statistics."""
+    for parameter in cell.get_parameters():
+        parameter.requires_grad = False
+    for _, part in cell.cells_and_names():
+        if hasattr(part, "use_batch_statistics"):
+            part.use_batch_statistics = False
+
+
+def train_by_hand(net: nn.Cell, weights: list[Parameter] | None = None) -> nn.Cell:
+    """Make MindSpore's own train cell, over what is trainable now or over these weights."""
+    loss = nn.WithLossCell(net, nn.CrossEntropyLoss())
+    return nn.TrainOneStepCell(
+        loss, adam(net.trainable_params() if weights is None else weights)
+    ).set_train()
+
+
+def resnet18_or_small(short: bool, width: int) -> nn.Cell:
+    """Make a ResNet-18 of a width, or where only to count a LeNet-5."""
+    return lenet(None) if short else resnet18(None, width)
+
+
+def resnet50_or_small(short: bool) -> ResNet:
+    """Make a ResNet-50, or where only to count a small one."""
+    return ResNet([1, 1, 1, 1], width=2) if short else ResNet([3, 4, 6, 3])

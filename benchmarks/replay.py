@@ -15,7 +15,7 @@ import mindspore as ms
 import numpy as np
 from measure import counted, heading, is_short, operators, table
 from mindspore import Parameter, dataset, nn
-from nets import ResNet
+from nets import resnet50_or_small
 
 import msgrad as mg
 
@@ -32,7 +32,7 @@ def momentum(parameters: list[Parameter]) -> nn.Momentum:
 def step_of(count: int, short: bool) -> mg.TrainStep:
     """Freeze the first cells of a ResNet-50, or where only to count of a small one."""
     ms.set_seed(0)
-    net = ResNet([1, 1, 1, 1], width=2) if short else ResNet([3, 4, 6, 3])
+    net = resnet50_or_small(short)
     mg.freeze(net, *PARTS[:count])
     return mg.TrainStep(net, momentum, nn.CrossEntropyLoss(), unreached="allow").set_train()
 

@@ -6,7 +6,6 @@ python benchmarks/same_operators.py --short    operators only, of three networks
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 
 from measure import (
@@ -17,11 +16,12 @@ from measure import (
     is_short,
     operators,
     ratio,
+    seconds,
     table,
     waits,
 )
-from mindspore import Parameter, Tensor, nn, ops
-from nets import LABELS, NETS, Edit
+from mindspore import Tensor, nn, ops
+from nets import LABELS, NETS, Edit, adam, hold_by_hand, train_by_hand
 
 import msgrad as mg
 from msgrad._reach import find_reach
@@ -41,28 +41,12 @@ def scaled(x: Tensor) -> Tensor:
     return ops.InsertGradientOf(halved)(x)
 
 
-def adam(parameters: list[Parameter]) -> nn.Adam:
-    """Make the optimizer of both sides."""
-    return nn.Adam(parameters, 1e-3)
-
-
-def freeze_by_hand(net: nn.Cell) -> None:
-    """Do what a freeze does: flags, and norms that keep their statistics."""
-    for parameter in net.first.get_parameters():
-        parameter.requires_grad = False
-    for cell in net.first.cells_and_names():
-        if hasattr(cell[1], "use_batch_statistics"):
-            cell[1].use_batch_statistics = False
-
-
 def by_hand(kind: str, make: Callable[[Edit], nn.Cell]) -> nn.Cell:
     """Edit a network by hand, and train what is left with MindSpore's own train cell."""
     net = make({"stop": ops.stop_gradient, "scale": scaled}.get(kind))
     if kind == "freeze":
-        freeze_by_hand(net)
-    loss = nn.WithLossCell(net, nn.CrossEntropyLoss())
-    weights = [p for p in net.trainable_params() if p.name in left(kind, make)]
-    return nn.TrainOneStepCell(loss, adam(weights)).set_train()
+        hold_by_hand(net.first)
+    return train_by_hand(net, [p for p in net.trainable_params() if p.name in left(kind, make)])
 
 
 def by_msgrad(kind: str, make: Callable[[Edit], nn.Cell]) -> mg.TrainStep:
@@ -91,13 +75,6 @@ def left(kind: str, make: Callable[[Edit], nn.Cell]) -> set[str]:
     return names if kind == "scale" else names - {str(p.name) for p in net.first.get_parameters()}
 
 
-def compile_seconds(step: nn.Cell, *inputs: Tensor) -> float:
-    """Time the first call."""
-    begun = time.perf_counter()
-    waits(step, *inputs)()
-    return time.perf_counter() - begun
-
-
 def row(name: str, kind: str, *, short: bool) -> list[object]:
     """Compare both sides on one network."""
     make, x = NETS[name]
@@ -113,15 +90,13 @@ def row(name: str, kind: str, *, short: bool) -> list[object]:
     times = in_turns({"ours": waits(ours, x, LABELS), "hand": waits(hand, x, LABELS)}, ROUNDS)
     compiles = in_turns(
         {
-            "ours": lambda: compile_seconds(by_msgrad(kind, make), x, LABELS),
-            "hand": lambda: compile_seconds(by_hand(kind, make), x, LABELS),
+            "ours": lambda: waits(by_msgrad(kind, make), x, LABELS)(),
+            "hand": lambda: waits(by_hand(kind, make), x, LABELS)(),
         },
         COMPILES,
         warm=0,
     )
-    begun = time.perf_counter()
-    find_reach(ours.network, (x, LABELS))
-    reach = time.perf_counter() - begun
+    reach = seconds(lambda: find_reach(ours.network, (x, LABELS)))
     first = sorted(compiles["hand"])[COMPILES // 2]
     return [
         *cells,

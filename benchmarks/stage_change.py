@@ -7,39 +7,15 @@ python benchmarks/stage_change.py --short    compile counts only
 from __future__ import annotations
 
 import statistics
-import time
-from collections.abc import Callable
 
-from measure import counted, heading, is_short, ratio, table, waits
-from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, lenet, resnet18
+from measure import counted, heading, is_short, ratio, seconds, table, waits
+from mindspore import nn
+from nets import IMAGE, LABELS, adam, resnet18_or_small, train_by_hand
 
 import msgrad as mg
 
+WIDTH = 16
 ROUNDS = 7
-
-
-def network(short: bool) -> nn.Cell:
-    """Make a ResNet-18, or where only to count a LeNet-5."""
-    return lenet(None) if short else resnet18(None, 16)
-
-
-def adam(parameters: list[Parameter]) -> nn.Adam:
-    """Make the optimizer of both sides."""
-    return nn.Adam(parameters, 1e-3)
-
-
-def seconds(call: Callable[[], object]) -> float:
-    """Time one call."""
-    begun = time.perf_counter()
-    call()
-    return time.perf_counter() - begun
-
-
-def by_hand(net: nn.Cell) -> nn.Cell:
-    """Build a new train cell over what is trainable now."""
-    loss = nn.WithLossCell(net, nn.CrossEntropyLoss())
-    return nn.TrainOneStepCell(loss, adam(net.trainable_params())).set_train()
 
 
 def change(short: bool) -> tuple[dict[str, float], float, int]:
@@ -48,10 +24,10 @@ def change(short: bool) -> tuple[dict[str, float], float, int]:
     Beside them what a step in a known stage costs more than the step before it, and how many
     graphs were compiled.
     """
-    hand_net, net = network(short), network(short)
+    hand_net, net = resnet18_or_small(short, WIDTH), resnet18_or_small(short, WIDTH)
     for parameter in hand_net.first.get_parameters():
         parameter.requires_grad = False
-    waits(by_hand(hand_net), IMAGE, LABELS)()
+    waits(train_by_hand(hand_net), IMAGE, LABELS)()
     step = mg.TrainStep(net, adam, nn.CrossEntropyLoss()).set_train()
     freeze = mg.freeze(net, "first", statistics=False)
     ours = waits(step, IMAGE, LABELS)
@@ -60,7 +36,7 @@ def change(short: bool) -> tuple[dict[str, float], float, int]:
     for parameter in hand_net.get_parameters():
         if not parameter.name.endswith(("moving_mean", "moving_variance")):
             parameter.requires_grad = True
-    found = {"hand": seconds(waits(by_hand(hand_net), IMAGE, LABELS)), "ours": seconds(ours)}
+    found = {"hand": seconds(waits(train_by_hand(hand_net), IMAGE, LABELS)), "ours": seconds(ours)}
     mg.freeze(net, "first", statistics=False)
     ours()  # the third stage is the first one again
     usual = statistics.median(seconds(ours) for _ in range(5))

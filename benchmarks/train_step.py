@@ -22,37 +22,20 @@ from measure import (
     table,
     waits,
 )
-from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, lenet, resnet18
+from mindspore import nn
+from nets import IMAGE, LABELS, adam, resnet18_or_small, train_by_hand
 
 import msgrad as mg
 
+WIDTH = 64
 CALLS = 200
 ROUNDS = 20
 
 
-def network(short: bool) -> nn.Cell:
-    """Make a ResNet-18, or where only to count a LeNet-5."""
-    return lenet(None) if short else resnet18(None, 64)
-
-
-def adam(parameters: list[Parameter]) -> nn.Adam:
-    """Make the optimizer of both sides."""
-    return nn.Adam(parameters, 1e-3)
-
-
-def plain(net: nn.Cell, loss: nn.Cell) -> nn.Cell:
-    """Make MindSpore's train cell."""
-    return nn.TrainOneStepCell(nn.WithLossCell(net, loss), adam(net.trainable_params())).set_train()
-
-
 def same_operators(short: bool) -> tuple[nn.Cell, nn.Cell, list[object]]:
     """Compare the graphs of both on a ResNet-18."""
-    loss = nn.CrossEntropyLoss()
-    theirs, ours = (
-        plain(network(short), loss),
-        mg.TrainStep(network(short), adam, loss),
-    )
+    theirs = train_by_hand(resnet18_or_small(short, WIDTH))
+    ours = mg.TrainStep(resnet18_or_small(short, WIDTH), adam, nn.CrossEntropyLoss())
     ours.set_train()
     for step in (theirs, ours):
         for _ in range(2):

@@ -11,7 +11,7 @@ from contextlib import nullcontext
 
 from measure import counted, heading, is_short, table, waits
 from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, ResNet
+from nets import IMAGE, LABELS, resnet50_or_small
 
 import msgrad as mg
 
@@ -37,7 +37,7 @@ def run(step: mg.TrainStep, steps: int, monitor: mg.WeightMonitor | None) -> flo
 def main(*, short: bool) -> None:
     """Print the table."""
     heading(__doc__)
-    net = ResNet([1, 1, 1, 1], width=2) if short else ResNet([3, 4, 6, 3])
+    net = resnet50_or_small(short)
     step = mg.TrainStep(net, momentum, nn.CrossEntropyLoss()).set_train()
     waits(step, IMAGE, LABELS)()
     steps = 2 if short else STEPS
