@@ -14,6 +14,7 @@ from mindspore import nn
 
 from msgrad import _claims
 from msgrad._cells import children, every_cell, forget_compiled, recall_compiled
+from msgrad._collector import collector_paused
 
 _HELD = "_msgrad_held"
 _SEEN = "_msgrad_seen_held"
@@ -65,6 +66,7 @@ def _release(cell: nn.Cell) -> None:
     cell.add_flags(training=held["training"])
 
 
+@collector_paused()
 def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
     """Hold every wholly frozen cell of a network, release the others; return those newly held."""
     wanted = wholly_frozen(net)
@@ -99,7 +101,11 @@ def wholly_frozen(net: nn.Cell) -> frozenset[int]:
     records = _claims.see(net)
     order = list(_children_first(net))
     by_statistics = _whole(net, order, records, "statistics")
-    by_dropout = _whole(net, order, records, "dropout")
+    claims = {claim for record in records.values() for claim in record.claims}
+    if all(claim.statistics == claim.dropout for claim in claims):
+        by_dropout = by_statistics
+    else:
+        by_dropout = _whole(net, order, records, "dropout")
     return frozenset(
         id(cell)
         for cell in order

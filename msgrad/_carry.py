@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
 from mindspore import Parameter, nn
 
 from msgrad._errors import ArgumentError
-from msgrad._slots import own_parameters, owner_of, rates_of
+from msgrad._slots import own_parameters, owner_of, rates_of, replace_parameters
 from msgrad._weights import copy_of, write
 
 _HOLDS = ("hold_mask.", "hold_flag.")
@@ -23,20 +23,12 @@ class Keeping:
     """
 
     def __init__(
-        self,
-        inner: nn.Cell,
-        optimizer: nn.Cell,
-        network: nn.Cell,
-        *,
-        first: dict[str, np.ndarray] | None,
-        slots: bool,
+        self, inner: nn.Cell, optimizer: nn.Cell, network: nn.Cell, first: dict[str, np.ndarray]
     ) -> None:
-        self.optimizer = optimizer
+        self.optimizer, self.first = optimizer, first
         self.rates = rates_of(optimizer)
-        rates = {id(r) for r in self.rates.values()}
-        weights = list(network.get_parameters())
-        names = {p.name for p in weights}
-        own = [p for p in own_parameters(inner, weights) if id(p) not in rates]
+        names = {p.name for p in network.get_parameters()}
+        own = _own_state(inner, optimizer, network)
         self.state: dict[str, Parameter] = {p.name: p for p in own}
         if len(self.state) < len(own):
             twice = next(p.name for p in own if self.state[p.name] is not p)
@@ -45,19 +37,6 @@ class Keeping:
                 "could go along to a later stage; give clone another prefix"
             )
         self.owners = {name: owner_of(name, names) for name in self.state}
-        # the optimizer may have run in another stage
-        self.first = self._copied(optimizer, weights, slots=slots) if first is None else first
-
-    def _copied(
-        self, optimizer: nn.Cell, weights: Sequence[Parameter], *, slots: bool
-    ) -> dict[str, np.ndarray]:
-        counted = {id(p) for p in own_parameters(optimizer, weights)}
-        return {
-            name: copy_of(p)
-            for name, p in self.state.items()
-            # the first values of slots take memory as large as the weights
-            if id(p) in counted and (slots or self.owners[name] is None)
-        }
 
     def restart_counters(self) -> None:
         """Put the shared counters back to where the optimizer began."""
@@ -72,6 +51,31 @@ class Keeping:
             # whether a weight is held is the user's decision, not state of the optimizer
             if self.owners[name] in weights and not name.startswith(_HOLDS):
                 write(self.state[name], first)
+
+
+def first_values(optimizer: nn.Cell, network: nn.Cell, *, slots: bool) -> dict[str, np.ndarray]:
+    """Copy what an optimizer begins with; its slots, as large as the weights, where asked for."""
+    names = {p.name for p in network.get_parameters()}
+    state = _own_state(optimizer, optimizer, network)
+    return {p.name: copy_of(p) for p in state if slots or owner_of(p.name, names) is None}
+
+
+def share_state(optimizer: nn.Cell, network: nn.Cell, known: Mapping[str, Parameter]) -> None:
+    """Let a new optimizer keep its state in the Parameters in which other stages keep it.
+
+    Each stage would otherwise hold slots of its own, and copy them whenever it is entered.
+    """
+    shared = {
+        id(p): known[p.name]
+        for p in _own_state(optimizer, optimizer, network)
+        if p.name in known and _fits(known[p.name], p) and not p.name.startswith(_HOLDS)
+    }
+    replace_parameters(optimizer, shared)
+
+
+def _own_state(cell: nn.Cell, optimizer: nn.Cell, network: nn.Cell) -> list[Parameter]:
+    rates = {id(r) for r in rates_of(optimizer).values()}
+    return [p for p in own_parameters(cell, network.get_parameters()) if id(p) not in rates]
 
 
 class Carry:
@@ -114,9 +118,9 @@ class Carry:
             else:
                 _copy(earlier, parameter)
 
-    def forget(self, old: Keeping) -> None:
-        """Let go of the state of a stage that never ran."""
-        own = {id(p) for p in old.state.values()}
+    def forget(self, old: Keeping, known: Mapping[str, Parameter]) -> None:
+        """Let go of the state of a stage that never ran, but for what known stages share."""
+        own = {id(p) for p in old.state.values()} - {id(p) for p in known.values()}
         self.latest = {name: p for name, p in self.latest.items() if id(p) not in own}
 
     def enter(self, new: Keeping) -> None:
@@ -128,7 +132,8 @@ class Carry:
         for name, rate in new.rates.items():
             self._rates.pop(name, None)
             self._rates[name] = rate
-        self._entered.update({id(rate): copy_of(rate) for rate in new.rates.values()})
+        each = {id(rate): rate for rate in new.rates.values()}
+        self._entered.update({key: copy_of(rate) for key, rate in each.items()})
 
     def _latest_rate(self, names: Collection[str]) -> Parameter | None:
         """Return the rate that served any of these weights last."""
@@ -157,6 +162,9 @@ class Carry:
 
 
 def _copy(parameter: Parameter, source: Parameter) -> None:
-    fits = source.shape == parameter.shape and source.dtype == parameter.dtype
-    if source is not parameter and fits:
+    if source is not parameter and _fits(source, parameter):
         write(parameter, source)
+
+
+def _fits(source: Parameter, parameter: Parameter) -> bool:
+    return source.shape == parameter.shape and source.dtype == parameter.dtype

@@ -15,6 +15,7 @@ from mindspore import Parameter, nn
 from mindspore import dtype as mstype
 
 from msgrad._cells import every_cell
+from msgrad._collector import collector_paused
 
 _KEY = "_msgrad_records"
 _STATISTICS = (
@@ -134,6 +135,7 @@ class Record:
             parameter.requires_grad = flag
 
 
+@collector_paused()
 def see(net: nn.Cell) -> dict[int, Record]:
     """Return the record of every parameter by its id, in network order; made at first sight.
 

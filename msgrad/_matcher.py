@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from abc import ABC, abstractmethod
 from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
 from typing import Any, Generic, TypeVar
 
 from mindspore import Parameter, nn
 
 from msgrad._errors import ArgumentError, ArgumentTypeError, NoMatchError
 from msgrad._names import NO_PATTERNS, Match, Names, last_wins
-from msgrad._paths import Place, cell_paths, layers_of, paths_of, places
+from msgrad._paths import Place, cell_paths, layers_of, named_places, places
 from msgrad._pattern import NamePattern, parse
 
 Thing = TypeVar("Thing", Parameter, nn.Cell)
@@ -101,10 +102,17 @@ class ParameterMatcher(Matcher[Parameter]):
     """What patterns reach among parameters, by `Parameter.name` and by every path."""
 
     def __init__(self, net: nn.Cell) -> None:
-        self.paths = paths_of(_checked(net))
-        names = Names([parameter.name, *where] for parameter, where in self.paths.items())
-        super().__init__(net, list(self.paths), names)
-        self._at = {id(parameter): item for item, parameter in enumerate(self.things)}
+        named = named_places(_checked(net))
+        names = Names(
+            paths if name in paths else [name, *paths] for name, (_, paths) in named.items()
+        )
+        self.paths = [paths for _, paths in named.values()]
+        super().__init__(net, [parameter for parameter, _ in named.values()], names)
+
+    @cached_property
+    def _at(self) -> dict[int, int]:
+        """The position of each parameter by its id."""
+        return {id(parameter): item for item, parameter in enumerate(self.things)}
 
     def found(self, pattern: Any) -> set[int]:
         """Return the positions of the parameters that one pattern reaches.

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from typing import NamedTuple
 
 from mindspore import Parameter, nn
 
+from msgrad._collector import collector_paused
 from msgrad._errors import ConflictError
 
 
@@ -44,6 +45,7 @@ def layers_of(cell: nn.Cell) -> list[nn.Cell]:
     return layers
 
 
+@collector_paused()
 def cell_paths(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
     """Return every path to every cell, the network itself first under `""`, in network order.
 
@@ -57,6 +59,7 @@ def cell_paths(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
     return [(stop.path, stop.cell) for stop in _walk(net) if stop.cell is not None]
 
 
+@collector_paused()
 def places(net: nn.Cell) -> list[Place]:
     """Return every place where a parameter of the network stands, in network order.
 
@@ -114,27 +117,27 @@ def paths_of(net: nn.Cell) -> dict[Parameter, list[str]]:
         >>> list(paths_of(nn.Dense(4, 8)).values())
         [['weight'], ['bias']]
     """
-    return group_by_parameter(places(net))
+    return dict(named_places(net).values())
 
 
-def group_by_parameter(where: Iterable[Place]) -> dict[Parameter, list[str]]:
-    """Return the paths of each parameter, in the order of its first place.
+def named_places(net: nn.Cell) -> dict[str, tuple[Parameter, list[str]]]:
+    """Return every parameter of the network with all its paths, by its name, in network order.
 
     Raises:
         ConflictError: Two different parameters have one name.
 
     Examples:
-        >>> len(group_by_parameter(places(nn.Dense(4, 8))))
-        2
+        >>> list(named_places(nn.Dense(4, 8)))
+        ['weight', 'bias']
     """
-    paths: dict[Parameter, list[str]] = {}
-    by_name: dict[str, Parameter] = {}
-    for place in where:
-        paths.setdefault(place.parameter, []).append(place.path)
-        first = by_name.setdefault(place.parameter.name, place.parameter)
-        if first is not place.parameter:
+    found: dict[str, tuple[Parameter, list[str]]] = {}
+    for path, _, _, parameter in places(net):
+        # read once: the property of a Parameter waits for what was launched
+        first, paths = found.setdefault(parameter.name, (parameter, []))
+        paths.append(path)
+        if first is not parameter:
             raise ConflictError(
-                f"name {first.name!r} belongs to two parameters, at {paths[first][0]!r} and at "
-                f"{place.path!r}; set the .name of one of them to its path"
+                f"name {first.name!r} belongs to two parameters, at {paths[0]!r} and at "
+                f"{path!r}; set the .name of one of them to its path"
             )
-    return paths
+    return found

@@ -10,6 +10,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._collector import collector_paused
 from msgrad._errors import ArgumentError, ConflictError, PlanError
 from msgrad._function import Functions
 from msgrad._plan_apply import Applied, apply_rules
@@ -250,6 +251,7 @@ class Plan(WrittenPlan):
         fates = Fates(self.rules, net)
         return tell(fates, Times(fates, self._stages), found[0])
 
+    @collector_paused()
     def _look(self, net: nn.Cell) -> tuple[Fates, Times]:
         """Match everything against a network, and refuse what is wrong."""
         fates = Fates(self.rules, net)

@@ -52,7 +52,7 @@ def _standing(fates: Fates, thing: int, field: str, number: int, taking: list[in
 
 
 def _cells(fates: Fates, thing: int) -> list[str]:
-    paths = fates.parameters.paths[fates.parameters.things[thing]]
+    paths = fates.parameters.paths[thing]
     found = []
     for number, rule in enumerate(fates.rules):
         if rule.of_cells:

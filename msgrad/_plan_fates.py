@@ -78,7 +78,7 @@ class Fates:
         """Return every path of what a rule takes, a parameter or a cell."""
         if rule.of_cells:
             return self.cells.paths[thing]
-        return self.parameters.paths[self.parameters.things[thing]]
+        return self.parameters.paths[thing]
 
     def names(self, things: set[int]) -> list[str]:
         """Name parameters, in network order."""
@@ -147,7 +147,7 @@ class Fates:
     def _conflicts(self) -> Iterator[Note]:
         """Find pairs of rules that reach one thing by different paths and say different things."""
         sides: list[tuple[Any, list[list[str]], bool]] = [
-            (self.parameters, list(self.parameters.paths.values()), False)
+            (self.parameters, self.parameters.paths, False)
         ]
         if any(rule.of_cells for rule in self.rules):
             sides.append((self.cells, self.cells.paths, True))

@@ -7,6 +7,7 @@ from typing import Any, TypeAlias, overload
 
 from mindspore import Parameter, nn
 
+from msgrad._collector import collector_paused
 from msgrad._errors import ArgumentError, NoMatchError
 from msgrad._matcher import CellMatcher, ParameterMatcher, leaves, show
 from msgrad._names import Match, last_wins
@@ -85,6 +86,7 @@ class Selection(Sequence[Parameter]):
         return f"Selection({self.names})"
 
 
+@collector_paused()
 def select(
     net: nn.Cell, *patterns: Pattern, exclude: Pattern = (), missing_ok: bool = False
 ) -> Selection:
@@ -129,6 +131,7 @@ def select(
     return Selection([matcher.things[item] for item in sorted(chosen)])
 
 
+@collector_paused()
 def select_cells(
     net: nn.Cell, *patterns: CellPattern, nested: bool = False, missing_ok: bool = False
 ) -> list[tuple[str, nn.Cell]]:

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable
+from collections.abc import Collection, Iterable, Mapping
+from typing import Any
 
-from mindspore import Parameter, amp, nn
+from mindspore import Parameter, ParameterTuple, amp, nn
 
 from msgrad._cells import every_cell
 
@@ -70,3 +71,33 @@ def own_parameters(cell: nn.Cell, foreign: Iterable[Parameter]) -> list[Paramete
                 inside = vars(value).values()
             found.update({id(p): p for p in inside if isinstance(p, Parameter)})
     return [p for key, p in found.items() if key not in skip]
+
+
+def replace_parameters(cell: nn.Cell, new: Mapping[int, Parameter]) -> None:
+    """Put parameters in the place of others wherever a cell, or one in it, keeps them.
+
+    Args:
+        cell: An optimizer that has not been compiled yet.
+        new: For the id of a parameter the one to use instead.
+    """
+    for part in every_cell(cell):
+        own = part.__dict__
+        for key, parameter in own["_params"].items():
+            own["_params"][key] = new.get(id(parameter), parameter)
+        for key in own.keys() - {"_params", "_cells"}:
+            own[key] = _replaced(own[key], new)
+
+
+def _replaced(value: Any, new: Mapping[int, Parameter]) -> Any:
+    """Return a value with other parameters in it; lists and dicts stay the objects they are."""
+    if isinstance(value, Parameter):
+        return new.get(id(value), value)
+    if isinstance(value, list):
+        value[:] = [_replaced(item, new) for item in value]
+    elif isinstance(value, dict):
+        value.update({key: _replaced(item, new) for key, item in value.items()})
+    elif type(value) in (tuple, ParameterTuple):
+        items = [_replaced(item, new) for item in value]
+        if any(a is not b for a, b in zip(items, value, strict=True)):
+            return type(value)(items)
+    return value

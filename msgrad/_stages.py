@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
-from msgrad._carry import Carry, Keeping
+from msgrad._carry import Carry, Keeping, first_values, share_state
 from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._mode import sharding_mode
@@ -143,7 +143,7 @@ class Stages:
         del self._known[stage.key]
         if not any(other.optimizer is stage.optimizer for other in self._known.values()):
             del self._optimizers[stage.key[0]]
-            self.carry.forget(stage.keeping)
+            self.carry.forget(stage.keeping, self._states())
 
     def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageOfStep:
         mode = sharding_mode()
@@ -157,21 +157,26 @@ class Stages:
             optimizer = self._make_optimizer(list(weights))
             _check_optimizer(optimizer, weights)
             self.carry.meet(optimizer)
+            first = first_values(optimizer, self._network, slots=self._restart_state)
+            share_state(optimizer, self._network, self._states())
+        else:
+            first = self._first(optimizer)
         inner = self._make_inner(optimizer)
-        keeping = Keeping(
-            inner, optimizer, self._network, first=self._first(optimizer), slots=self._restart_state
-        )
+        keeping = Keeping(inner, optimizer, self._network, first)
         stage = StageOfStep(key, [p.name for p in weights], optimizer, inner, keeping)
         self._optimizers[key[0]] = optimizer
         self._known[key] = stage
         return stage
 
-    def _first(self, optimizer: nn.Cell) -> dict[str, np.ndarray] | None:
+    def _first(self, optimizer: nn.Cell) -> dict[str, np.ndarray]:
         """Return the first values of an optimizer that another stage has too."""
-        for stage in self._known.values():
-            if stage.optimizer is optimizer:
-                return stage.keeping.first
-        return None
+        known = self._known.values()
+        return next(s.keeping.first for s in known if s.optimizer is optimizer)
+
+    def _states(self) -> dict[str, Parameter]:
+        """Return the state of all known stages by name."""
+        known = self._known.values()
+        return {name: p for stage in known for name, p in stage.keeping.state.items()}
 
     def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
         if self._clip_norm is not None:

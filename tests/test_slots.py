@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import pytest
-from mindspore import nn
+from mindspore import Parameter, ParameterTuple, Tensor, nn
 from mindspore.experimental import optim
 
-from msgrad._slots import own_parameters, owner_of, rates_of
+import msgrad as mg
+from msgrad._slots import own_parameters, owner_of, rates_of, replace_parameters
+from tests.contract import ROWS
 from tests.step_nets import ScaledStep, Trap
 
 NAMES = {"weight", "head.weight", "encoder.head.weight"}
@@ -56,3 +58,81 @@ def test_a_rate_is_that_of_the_group_whatever_kind_of_optimizer():
 def test_a_rate_that_a_rule_computes_has_no_parameter():
     weights = Trap().trainable_params()
     assert rates_of(nn.SGD(weights, nn.ExponentialDecayLR(0.5, 0.5, 1))) == {}
+
+
+class Keeper(nn.Cell):
+    """Keeps parameters in every way that the optimizers of MindSpore do."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        super().__init__()
+        one, two, three = parameters
+        self.one = one
+        self.both = ParameterTuple([one, two])
+        self.listed = [three]
+        self.by_name = {"two": two, "deep": [(three,)]}
+        self.inner = nn.SequentialCell(nn.Dense(1, 1))
+        self.inner[0].extra = three
+
+
+def made(*names: str) -> list[Parameter]:
+    return [Parameter(Tensor([1.0]), name=name) for name in names]
+
+
+def test_a_parameter_is_replaced_wherever_a_cell_keeps_it():
+    old, new = made("a", "b", "c"), made("a", "b", "c")
+    keeper = Keeper(old)
+    listed, by_name = keeper.listed, keeper.by_name
+    replace_parameters(keeper, {id(o): n for o, n in zip(old, new, strict=True)})
+    one, two, three = new
+    assert keeper.one is one
+    assert isinstance(keeper.both, ParameterTuple)
+    assert [id(p) for p in keeper.both] == [id(one), id(two)]
+    assert keeper.listed is listed
+    assert listed[0] is three
+    assert keeper.by_name is by_name
+    assert by_name["two"] is two
+    assert by_name["deep"][0][0] is three
+    assert keeper.inner[0].extra is three
+    assert not {id(p) for p in old} & {id(p) for p in keeper.get_parameters()}
+
+
+def test_a_parameter_that_is_not_named_stays():
+    old = made("a", "b", "c")
+    keeper = Keeper(old)
+    both = keeper.both
+    replace_parameters(keeper, {})
+    assert keeper.both is both
+    assert keeper.one is old[0]
+
+
+@pytest.mark.parametrize("name", ROWS)
+def test_all_stages_keep_their_state_in_the_same_parameters(name: str):
+    net = Trap()
+    step = mg.TrainStep(net, ROWS[name].make, unreached="allow")
+    stages = []
+    for change in (lambda: None, lambda: mg.freeze(net, "encoder.*"), lambda: mg.unfreeze(net)):
+        change()
+        step.prepare(runs=True)
+        rates = {id(rate) for rate in rates_of(step.optimizer).values()}
+        state = own_parameters(step.optimizer, net.get_parameters())
+        stages.append({p.name: p for p in state if id(p) not in rates})
+    whole, part, again = stages
+    assert all(part[name] is whole[name] for name in part)
+    assert all(again[name] is whole[name] for name in again)
+    # of what went, nothing came along
+    assert not {n for n in part if owner_of(n, {"encoder.head.weight", "encoder.head.bias"})}
+
+
+def test_what_a_hold_optimizer_holds_follows_the_state_that_stages_share():
+    net = Trap()
+    step = mg.TrainStep(
+        net, lambda p: mg.HoldOptimizer(nn.Momentum(p, 0.1, 0.9)), unreached="allow"
+    )
+    step.prepare(runs=True)
+    whole = {p.name: p for p in step.optimizer.optimizer.moments}
+    mg.freeze(net, "encoder.*")
+    step.prepare(runs=True)
+    held = step.optimizer
+    assert all(p is whole[p.name] for p in held.optimizer.moments)
+    kept = {id(value) for value in held._values}
+    assert {id(p) for p in held.optimizer.moments} < kept
