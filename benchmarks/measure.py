@@ -6,7 +6,7 @@ import argparse
 import statistics
 import time
 from collections import Counter
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -92,10 +92,10 @@ def difference(one: Counter[str], other: Counter[str]) -> str:
     return ", ".join(f"{name} {one[name]}/{other[name]}" for name in names) or "none"
 
 
-def table(headers: Sequence[str], rows: Sequence[Sequence[object]]) -> None:
-    """Print a Markdown table."""
+def table(headers: Sequence[str], rows: Iterable[Sequence[object]]) -> None:
+    """Print a Markdown table, each row as soon as it is there."""
     print(f"| {' | '.join(headers)} |")
-    print("|" + "---|" * len(headers))
+    print("|" + "---|" * len(headers), flush=True)
     for row in rows:
         print(f"| {' | '.join(map(str, row))} |", flush=True)
     print()

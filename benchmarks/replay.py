@@ -19,7 +19,7 @@ from nets import resnet50_or_small
 
 import msgrad as mg
 
-BATCH, BATCHES, EPOCHS = 8, 6, 3
+SIZE, BATCH, BATCHES, EPOCHS = 64, 8, 6, 4
 PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
 TRAINED = {"head": 6, "last stage and head": 5}
 
@@ -61,7 +61,7 @@ def forward_epoch(step: mg.TrainStep, data: dataset.Dataset) -> float:
 
 def row(name: str, *, short: bool) -> list[object]:
     """Train from the same start, plainly and replayed, in turns."""
-    size, batches = (32, 2) if short else (224, BATCHES)
+    size, batches = (32, 2) if short else (SIZE, BATCHES)
     data = images(size, batches)
     plain, step = step_of(TRAINED[name], short), step_of(TRAINED[name], short)
     begun = time.perf_counter()
@@ -113,7 +113,7 @@ def main(*, short: bool) -> None:
             "build with all its compiles, s",
             f"epochs of {BATCHES} batches that pay for it",
         ]
-    table(headers, [row(name, short=short) for name in TRAINED])
+    table(headers, (row(name, short=short) for name in TRAINED))
 
 
 if __name__ == "__main__":

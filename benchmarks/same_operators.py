@@ -113,7 +113,7 @@ def main(*, short: bool) -> None:
     if not short:
         headers += ["step", "compile", "reach check, in compiles, once"]
     names = SMALL if short else NETS
-    table(headers, [row(name, kind, short=short) for name in names for kind in KINDS])
+    table(headers, (row(name, kind, short=short) for name in names for kind in KINDS))
 
 
 KINDS = ("stop", "scale", "freeze")

@@ -1,21 +1,24 @@
 """Seeing is cheap: a snapshot, a monitor every 10 and every 100 steps, beside the step itself.
 
+A step that is recorded and one that is not are each timed against the step alone; a monitor every
+n steps costs one of the first and n - 1 of the second.
+
 python benchmarks/watching.py            times as shares of the step
 python benchmarks/watching.py --short    compile counts only
 """
 
 from __future__ import annotations
 
-import time
-from contextlib import nullcontext
+import statistics
+from collections.abc import Callable
 
-from measure import counted, heading, is_short, table, waits
+from measure import counted, heading, in_turns, is_short, ratio, table, waits
 from mindspore import Parameter, nn
 from nets import IMAGE, LABELS, resnet50_or_small
 
 import msgrad as mg
 
-STEPS = 200
+ROUNDS = 15
 EVERY = (10, 100)
 
 
@@ -24,40 +27,61 @@ def momentum(parameters: list[Parameter]) -> nn.Momentum:
     return nn.Momentum(parameters, 1e-3, 0.9)
 
 
-def run(step: mg.TrainStep, steps: int, monitor: mg.WeightMonitor | None) -> float:
-    """Run steps in a loop; seconds."""
-    call = waits(step, IMAGE, LABELS)
-    begun = time.perf_counter()
-    for number in range(1, steps + 1):
-        with monitor.step(number) if monitor is not None else nullcontext():
+def step_of(short: bool) -> mg.TrainStep:
+    """Make a step over a ResNet-50."""
+    net = resnet50_or_small(short)
+    return mg.TrainStep(net, momentum, nn.CrossEntropyLoss(), unreached="allow").set_train()
+
+
+def inside(
+    monitor: mg.WeightMonitor, number: int, call: Callable[[], object]
+) -> Callable[[], None]:
+    """Do a step of this number while it is watched."""
+
+    def watched() -> None:
+        with monitor.step(number):
             call()
-    return time.perf_counter() - begun
+
+    return watched
+
+
+def look(net: nn.Cell) -> Callable[[], None]:
+    """Take a snapshot and compare it."""
+
+    def snapshot() -> None:
+        counted(mg.Snapshot(net).moved(), [], name="moved since")
+
+    return snapshot
 
 
 def main(*, short: bool) -> None:
     """Print the table."""
     heading(__doc__)
-    net = resnet50_or_small(short)
-    step = mg.TrainStep(net, momentum, nn.CrossEntropyLoss()).set_train()
-    waits(step, IMAGE, LABELS)()
-    steps = 2 if short else STEPS
-    rows = []
-    for every in (1,) if short else EVERY:
-        monitor = mg.WeightMonitor(net, "*", every=every)
-        alone = run(step, steps, None)
-        monitor.attach(step)
-        watched = run(step, steps, monitor)
-        monitor.detach()
-        rows.append([f"monitor, every {every} steps", f"{watched / alone - 1:.2%}"])
+    alone, step = step_of(short), step_of(short)
+    monitor = mg.WeightMonitor(step.network, "*", every=EVERY[-1])
+    monitor.attach(step)
+    call = waits(step, IMAGE, LABELS)
+    ways = {
+        "alone": waits(alone, IMAGE, LABELS),
+        "other": inside(monitor, 1, call),
+        "recorded": inside(monitor, EVERY[-1], call),
+        "snapshot": look(step.network),
+    }
+    times = in_turns(ways, 2 if short else ROUNDS)
+    monitor.detach()
     counted(step.compilations, 1, name="compilations with a monitor")
-    begun = time.perf_counter()
-    before = mg.Snapshot(net)
-    counted(before.moved(), [], name="moved since")
-    seconds = time.perf_counter() - begun
-    rows.append(["snapshot and comparing it", f"{seconds / (alone / steps):.2f} steps"])
+    counted({r.step for r in monitor.records}, {EVERY[-1]}, name="recorded steps")
     if short:
         return table(["what", "compiles"], [["monitor and snapshot", step.compilations - 1]])
-    table(["what", "costs more"], rows)
+    recorded, other = ratio(times, "recorded", "alone"), ratio(times, "other", "alone")
+    usual = 1000 * statistics.median(times["alone"])
+    rows: list[list[object]] = [["step alone, ms", f"{usual:.0f}"]]
+    rows += [["a step recorded / alone", recorded], ["a step not recorded / alone", other]]
+    for every in EVERY:
+        more = (recorded.median + (every - 1) * other.median) / every - 1
+        rows.append([f"monitor, every {every} steps, costs more", f"{more:.2%}"])
+    rows.append(["a snapshot and comparing it / step", ratio(times, "snapshot", "alone")])
+    table(["what", "figure"], rows)
     return None
 
 
