@@ -12,23 +12,24 @@ import json
 import statistics
 import sys
 import tempfile
+from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
 from measure import (
+    compiled_in_turns,
     counted,
     difference,
     heading,
-    in_turns,
     is_short,
     operators,
     random,
     ratio,
-    seconds,
+    steps_in_turns,
     table,
-    waits,
 )
 from mindspore import nn
 from nets import IMAGE, LABELS, adam, hold_by_hand, resnet50_or_small, train_by_hand
@@ -39,7 +40,7 @@ sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tests" / "ascen
 from surroundings import RESULT, dry_run, prepare
 
 ROUNDS = 10
-COMPILES = 3
+COMPILES = 4
 PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
 # The cells from the input on that hold at least so much of the blocks of ResNet-50.
 FROZEN = {"0 %": 0, "25 %": 3, "50 %": 4, "75 %": 5, "90 %": 6}
@@ -65,6 +66,9 @@ def by_msgrad(count: int, short: bool) -> mg.TrainStep:
     return step.set_train()
 
 
+SIDES: dict[str, Callable[[int, bool], nn.Cell]] = {"hand": by_hand, "ours": by_msgrad}
+
+
 def state_bytes(step: nn.Cell) -> int:
     """Count the bytes of the optimizer's state."""
     return sum(p.nbytes for p in step.optimizer.get_parameters() if p.name.startswith("moment"))
@@ -72,8 +76,8 @@ def state_bytes(step: nn.Cell) -> int:
 
 def dry(side: str, count: int, short: bool) -> None:
     """Compile one step for Ascend, and write what it plans; runs in a process of its own."""
-    ms.set_device("Ascend")
-    step = by_hand(count, short) if side == "hand" else by_msgrad(count, short)
+    mg.use_device("Ascend")
+    step = SIDES[side](count, short)
     images = random(*((2, 3, 32, 32) if short else (BATCH, 3, SIDE, SIDE)))
     labels = ms.Tensor([0] * len(images), ms.int32)
     ms.runtime.reset_peak_memory_stats()
@@ -95,18 +99,16 @@ def planned_peaks(shares: list[str], short: bool) -> dict[tuple[str, str], int]:
                 str(Path(__file__).resolve()), *given, variables=variables, folder=folder
             )
 
-        keys = [(share, side) for share in shares for side in ("ours", "hand")]
+        keys = [(share, side) for share in shares for side in SIDES]
         return dict(zip(keys, pool.map(peak, *zip(*keys, strict=True)), strict=True))
 
 
 def row(share: str, short: bool) -> list[Any]:
     """Compare both sides."""
     count = FROZEN[share]
-    compiles = {"hand": [], "ours": []}
-    for _ in range(1 if short else COMPILES):
-        hand, ours = by_hand(count, short), by_msgrad(count, short)
-        compiles["hand"].append(seconds(waits(hand, IMAGE, LABELS)))
-        compiles["ours"].append(seconds(waits(ours, IMAGE, LABELS)))
+    sides = {side: partial(way, count, short) for side, way in SIDES.items()}
+    compiles, made = compiled_in_turns(sides, (IMAGE, LABELS), 1 if short else COMPILES)
+    hand, ours = made["hand"][0], made["ours"][0]
     apart = difference(operators(ours.inner), operators(hand))
     counted(apart, "none", name=f"operators, {share} frozen")
     counted(state_bytes(ours), state_bytes(hand), name=f"optimizer bytes, {share} frozen")
@@ -118,9 +120,7 @@ def row(share: str, short: bool) -> list[Any]:
     ]
     if short:
         return cells
-    times = in_turns(
-        {"ours": waits(ours, IMAGE, LABELS), "hand": waits(hand, IMAGE, LABELS)}, ROUNDS
-    )
+    times = steps_in_turns(made, (IMAGE, LABELS), ROUNDS)
     cells += [ratio(times, "ours", "hand"), ratio(compiles, "ours", "hand")]
     cells += [statistics.median(times["ours"]), statistics.median(compiles["ours"])]
     return cells

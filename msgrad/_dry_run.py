@@ -11,13 +11,14 @@ from typing import Any
 from mindspore import Tensor, nn
 
 from msgrad._claims import see
+from msgrad._entering import enter_as_next_call
 from msgrad._fates import NO_GRADIENT, Fate, Judge
 from msgrad._paths import paths_of
 from msgrad._plan_fates import Fates
 from msgrad._reach import Reach, find_reach
 from msgrad._run import Run, each_stage
 from msgrad._slots import own_parameters, owner_of
-from msgrad._step import TrainStep, enter_as_next_call
+from msgrad._step import TrainStep
 from msgrad._trainable import count
 
 _LOG = logging.getLogger("msgrad")

@@ -13,13 +13,14 @@ from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
 from msgrad._culprit import Cut, cuts
+from msgrad._entering import enter_as_next_call, position_kept
 from msgrad._gradients import FunctionGradients, Gradients, LossGradients, StepGradients
 from msgrad._paths import cell_paths, layers_of
 from msgrad._reach import Reach, random_inputs, silence
 from msgrad._rehearsal import Rehearsal, rehearsal
 from msgrad._slots import own_parameters, owner_of
 from msgrad._snapshot import MovementRow
-from msgrad._step import TrainStep, enter_as_next_call, position_kept
+from msgrad._step import TrainStep
 from msgrad._subject import Subject
 from msgrad._weights import copy_of
 

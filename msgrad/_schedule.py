@@ -12,11 +12,12 @@ from mindspore import Parameter, nn
 from mindspore.train import Callback
 
 from msgrad._claims import Record, lift_loaded, see
+from msgrad._entering import count_steps, enter_for_sink
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._freeze import Freeze, freeze, unfreeze
 from msgrad._select import Selection, select
 from msgrad._stage import Stage
-from msgrad._step import TrainStep, count_steps, enter_for_sink
+from msgrad._step import TrainStep
 
 
 class Schedule(Callback):

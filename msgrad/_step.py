@@ -4,8 +4,7 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
@@ -17,7 +16,6 @@ from msgrad._latch import release_latches
 from msgrad._loss import check_inputs, loss_network
 from msgrad._moving import note_moving
 from msgrad._ranks import saves_here
-from msgrad._reach import Reach
 from msgrad._resume import load_run, save_run
 from msgrad._select import Pattern
 from msgrad._stages import Stages
@@ -300,37 +298,3 @@ def enter_next(step: TrainStep, inputs: Sequence[object]) -> nn.Cell:
     if step._watch.changed() or not step._engine.running:
         step._enter(inputs, runs=True)
     return step.inner
-
-
-def enter_as_next_call(
-    step: TrainStep, inputs: Sequence[object], look: Callable[[], Reach]
-) -> None:
-    """Bring a step to the stage of its next call, with a reach that the caller finds."""
-    step._watch.settle()
-    step._trainable.learn(step._watch.routes(), look())
-    if step._watch.changed():
-        step._enter(inputs, runs=True)
-
-
-def enter_for_sink(step: TrainStep) -> str:
-    """Bring a step to the stage that a data sink runs next; return a phase for its outer cell."""
-    # the Schedule that asks for this tells of each change
-    step.tell_of_graph(False)
-    step.prepare(runs=True)
-    return f"train.stage{step._engine.number}"
-
-
-def count_steps(step: TrainStep, number: int) -> None:
-    """Count steps that an outer graph did, which never calls the step."""
-    done, epoch = step.position
-    step.__dict__["_position"] = Position(done + number, epoch)
-
-
-@contextmanager
-def position_kept(step: TrainStep) -> Iterator[None]:
-    """Put the position of a step back after a block."""
-    position = step.position
-    try:
-        yield
-    finally:
-        step.__dict__["_position"] = position

@@ -15,6 +15,7 @@ from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
 from msgrad._claims import see
+from msgrad._entering import count_steps, enter_for_sink
 from msgrad._errors import PlanError
 from msgrad._figures import Epoch, Figures
 from msgrad._mode import DRY_RUN, computes
@@ -23,7 +24,7 @@ from msgrad._run_audit import audits, first_batch, no_batch
 from msgrad._saves import find_save, load_steps, save_steps, save_weights
 from msgrad._schedule import Schedule
 from msgrad._snapshot import Snapshot
-from msgrad._step import Position, TrainStep, count_steps, enter_for_sink
+from msgrad._step import Position, TrainStep
 
 _LOG = logging.getLogger("msgrad")
 _Report = Callable[[Epoch], None]

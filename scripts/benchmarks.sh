@@ -1,5 +1,5 @@
 #!/usr/bin/env bash
-# Runs every benchmark and prints its table; --short only counts. About twenty minutes on two quiet cores.
+# Runs every benchmark and prints its table; --short only counts. About an hour on two quiet cores.
 set -uo pipefail
 # shellcheck source=scripts/_venv.sh
 . "$(dirname "${BASH_SOURCE[0]}")/_venv.sh"
