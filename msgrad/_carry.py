@@ -8,6 +8,7 @@ from typing import Any
 import numpy as np
 from mindspore import Parameter, nn
 
+from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError
 from msgrad._slots import own_parameters, owner_of, rates_of, replace_parameters
 from msgrad._weights import copy_of, write
@@ -60,17 +61,28 @@ def first_values(optimizer: nn.Cell, network: nn.Cell, *, slots: bool) -> dict[s
     return {p.name: copy_of(p) for p in state if slots or owner_of(p.name, names) is None}
 
 
-def share_state(optimizer: nn.Cell, network: nn.Cell, known: Mapping[str, Parameter]) -> None:
-    """Let a new optimizer keep its state in the Parameters in which other stages keep it.
+def share_slots(optimizer: nn.Cell, network: nn.Cell, known: Mapping[str, Parameter]) -> None:
+    """Let a new optimizer keep its slots in the Parameters in which other stages keep them.
 
-    Each stage would otherwise hold slots of its own, and copy them whenever it is entered.
+    Each stage would otherwise hold slots of its own, and copy them whenever it is entered. An
+    optimizer of the user's own may also have them where nobody can exchange them, such as in a
+    closure, and is left as it is.
     """
+    if not all(_of_mindspore(part) for part in every_cell(optimizer)):
+        return
+    names = {p.name for p in network.get_parameters()}
     shared = {
         id(p): known[p.name]
         for p in _own_state(optimizer, optimizer, network)
         if p.name in known and _fits(known[p.name], p) and not p.name.startswith(_HOLDS)
+        if owner_of(p.name, names) is not None
     }
     replace_parameters(optimizer, shared)
+
+
+def _of_mindspore(part: nn.Cell) -> bool:
+    schedules = isinstance(part, nn.learning_rate_schedule.LearningRateSchedule)
+    return schedules or type(part).__module__.partition(".")[0] in ("mindspore", "msgrad")
 
 
 def _own_state(cell: nn.Cell, optimizer: nn.Cell, network: nn.Cell) -> list[Parameter]:

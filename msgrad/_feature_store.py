@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import zlib
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,6 +17,8 @@ from msgrad._samples import KEY_BYTES
 from msgrad._weights import bits
 
 _FIRST_ROWS = 256
+_KEYS = "keys.bin"
+_FORMAT, _CHECK_BYTES = 2, 4
 
 
 @dataclass(frozen=True)
@@ -38,7 +41,7 @@ class FeatureStore:
         kinds: The tensors of a sample.
         max_bytes: Limit of all rows together, bytes; what comes later is not kept.
         folder: Where to keep the rows as files; a folder that holds rows is gone on with. One
-            process uses it at a time.
+            process uses it at a time. Rows of an earlier one stay, whatever the limit is now.
 
     Raises:
         ArgumentError: Another process, or another store of this one, uses the folder.
@@ -49,6 +52,7 @@ class FeatureStore:
         self.row_bytes = sum(kind.bytes for kind in kinds)
         self.most = max_bytes // self.row_bytes
         self._places: dict[bytes, int] = {}
+        self._checks: list[bytes] = []  # of each row in a file
         self._folder = folder
         self._lock = _lock(folder) if folder else None
         self._arrays = [self._file(i) for i in range(len(kinds))] if folder else []
@@ -97,10 +101,12 @@ class FeatureStore:
         for array, value in zip(self._arrays, values, strict=True):
             array[start:end] = value[list(fresh.values())]
         self._places.update(zip(fresh, range(start, end), strict=True))
+        if self._folder:
+            self._checks[start:] = [self._check(place) for place in range(start, end)]
 
     def clear(self) -> None:
         """Forget all rows."""
-        self._places = {}
+        self._places, self._checks = {}, []
 
     def flush(self) -> None:
         """Write what is kept in files to the disk; the rows first, then what tells of them."""
@@ -109,10 +115,10 @@ class FeatureStore:
         for array in self._arrays:
             if isinstance(array, np.memmap):
                 array.flush()
-        kept = self._folder / "keys.bin"
         part = self._folder / f"keys.{os.getpid()}.part"
-        part.write_bytes(b"".join(self._places))
-        os.replace(part, kept)
+        told = [key + self._checks[place] for key, place in self._places.items()]
+        part.write_bytes(b"".join(told))
+        os.replace(part, self._folder / _KEYS)
 
     def close(self) -> None:
         """Write out and let go of the rows and of the folder."""
@@ -146,16 +152,26 @@ class FeatureStore:
         return np.memmap(path, kind.dtype, "r+", shape=(rows, *kind.shape))
 
     def _open(self, folder: Path) -> None:
-        told = folder / "kinds.json"
-        kinds = json.dumps([[list(k.shape), k.dtype] for k in self.kinds])
-        kept = folder / "keys.bin"
-        if kept.exists() and told.exists() and told.read_text(encoding="utf-8") == kinds:
-            text = kept.read_bytes()
-            keys = [text[i : i + KEY_BYTES] for i in range(0, len(text), KEY_BYTES)]
-            self._places = {key: i for i, key in enumerate(keys[: self.most])}
-        else:
+        """Take over the rows of an earlier process, up to the first that is damaged."""
+        told, kept = folder / "kinds.json", folder / _KEYS
+        kinds = json.dumps([_FORMAT, *([list(k.shape), k.dtype] for k in self.kinds)])
+        if not (kept.exists() and told.exists() and told.read_text(encoding="utf-8") == kinds):
             kept.unlink(missing_ok=True)
             told.write_text(kinds, encoding="utf-8")
+            return
+        text, size = kept.read_bytes(), KEY_BYTES + _CHECK_BYTES
+        for place in range(min(len(text) // size, len(self._arrays[0]))):
+            entry = text[place * size : (place + 1) * size]
+            if entry[KEY_BYTES:] != self._check(place):
+                break
+            self._places[entry[:KEY_BYTES]] = place
+            self._checks.append(entry[KEY_BYTES:])
+
+    def _check(self, place: int) -> bytes:
+        total = 0
+        for array in self._arrays:
+            total = zlib.crc32(array[place].tobytes(), total)
+        return total.to_bytes(_CHECK_BYTES, "little")
 
 
 def _lock(folder: Path) -> int:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import os
+import warnings
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 from typing import Any
@@ -117,7 +118,9 @@ class Replay:
         # a TrainStep and MindSpore's train cells name so what their inputs go to
         self._network = step.network if hasattr(step, "optimizer") else step
         self._store: FeatureStore | None = None
-        self.hits = self.misses = self._calls = 0
+        self.hits = self.misses = self._calls = self._unproven = 0
+        # once an epoch, where a loop of one's own calls batch by batch
+        self._look_every = min(_LOOK_EVERY, max(1, dataset.get_dataset_size()))
         self._writes = writes()
         rows = rows_of(first)
         self._part = find_frozen_part(self._network, first, rows)
@@ -128,7 +131,7 @@ class Replay:
                 raise ArgumentError(f"no frozen part can be replayed; {_reasons(self.refused)}")
             self._check_updates()
             self._rows = FrozenRows(self._part, rows)
-            self._state = self._rows.checksum()
+            self._state, self._ends = self._rows.checksum(), self._rows.glance()
             self._version = _claims.version()
             self._check_mates(first)
             self._store = self._open(max_bytes, folder)
@@ -152,7 +155,8 @@ class Replay:
             self._rows.put(self._kept.read(keys))
         else:
             self.misses += 1
-            self._kept.add(keys, self._rows.compute(inputs))
+            self._keep(keys, inputs)
+        self._unproven += 1
         # what is written to the frozen part from now on is looked for at the next call
         self._writes = writes()
         step = self._step
@@ -181,17 +185,34 @@ class Replay:
                 self._kept.add(keys, self._rows.compute(batch))
         self._kept.flush()
 
+    def _keep(self, keys: Sequence[bytes], inputs: Sequence[Any]) -> None:
+        # what is kept may outlive this replay: of other weights it must not be
+        self._look(now=True)
+        self._kept.add(keys, self._rows.compute(inputs))
+
     def rebuild(self) -> None:
         """Forget what is kept, and compute it anew."""
         self._kept.clear()
         self.build()
 
     def close(self) -> None:
-        """Take the wrappers out of the network, and let go of what is kept in memory."""
+        """Take the wrappers out of the network, and let go of what is kept in memory.
+
+        A warning says where a frozen weight has other bits than at the last look.
+        """
+        last = self._unproven
         self._part.close()
         if self._store is not None:
             self._store.close()
             self._store = None
+            known = self._version == _claims.version()  # else it may train since
+            if last and known and self._rows.checksum() != self._state:
+                warnings.warn(
+                    "a weight in the frozen part was changed during the replay, or after it: the "
+                    f"last {last} steps may have read what the weights before made",
+                    stacklevel=2,
+                )
+        self._unproven = 0
 
     def __enter__(self) -> Replay:
         return self
@@ -229,6 +250,7 @@ class Replay:
     def _look(self, *, now: bool = False) -> None:
         """Refuse to go on where the frozen part is not what it was."""
         self._calls += 1
+        now = now or self._calls % self._look_every == 0
         if self._version != _claims.version() or now:
             free = self._part.still_frozen()
             if free:
@@ -238,7 +260,12 @@ class Replay:
                     "and train on, or begin a new one"
                 )
             self._version = _claims.version()
-        if (now or self._calls % _LOOK_EVERY == 0) and self._rows.checksum() != self._state:
+        changed = self._rows.glance() != self._ends
+        if now and not changed:
+            changed = self._rows.checksum() != self._state
+        if now or changed:
+            self._unproven = 0
+        if changed:
             raise ConflictError(
                 "a weight in the frozen part has other bits than when the replay began; close() "
                 "it and begin a new one"

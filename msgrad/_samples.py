@@ -13,6 +13,9 @@ from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._weights import copy_of
 
 KEY_BYTES = 16
+# operations of mindspore.dataset that draw random numbers without saying so in their name
+_DRAWS = {"AutoAugment", "RandAugment", "TrivialAugmentWide", "UniformAugment"}
+_DRAWS |= {"CutOut", "CutMixBatch", "MixUp", "MixUpBatch"}
 
 
 def check_dataset(data: object, augmented: bool | None) -> None:
@@ -40,13 +43,23 @@ def check_dataset(data: object, augmented: bool | None) -> None:
 
 
 def _random_operations(data: Any) -> set[str]:
-    found = {
-        type(operation).__name__
-        for operation in getattr(data, "operations", None) or ()
-        if "random" in type(operation).__name__.lower()
-    }
+    found = _random_in(getattr(data, "operations", None) or ())
     for child in data.children:
         found |= _random_operations(child)
+    return found
+
+
+def _random_in(operations: Any) -> set[str]:
+    """Name what draws random numbers among operations, and among those that one of them holds."""
+    found: set[str] = set()
+    for operation in operations if isinstance(operations, (list, tuple)) else (operations,):
+        name = type(operation).__name__
+        if "random" in name.lower() or name in _DRAWS:
+            found.add(name)
+        for inner in ("transforms", "operations", "policy"):
+            held = getattr(operation, inner, None)
+            if isinstance(held, (list, tuple)):
+                found |= _random_in(held)
     return found
 
 
@@ -81,7 +94,7 @@ def keys_of(inputs: Sequence[Any]) -> list[bytes]:
     own = []
     for value in inputs:
         if not isinstance(value, Tensor):
-            shared.update(repr(value).encode())
+            _note(shared, value)
             continue
         array = copy_of(value)
         shared.update(f"{array.dtype}{array.shape[1:]}".encode())
@@ -96,3 +109,18 @@ def keys_of(inputs: Sequence[Any]) -> list[bytes]:
             key.update(array[row].tobytes())
         keys.append(key.digest())
     return keys
+
+
+def _note(key: Any, value: Any) -> None:
+    """Let a key depend on an input that is no tensor, or that holds some."""
+    if isinstance(value, Tensor):
+        array = copy_of(value)
+        key.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
+    elif isinstance(value, (tuple, list)):
+        key.update(f"{type(value).__name__}{len(value)}".encode())
+        for item in value:
+            _note(key, item)
+    elif isinstance(value, dict):
+        _note(key, list(value.items()))
+    else:
+        key.update(repr(value).encode())

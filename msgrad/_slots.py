@@ -92,10 +92,9 @@ def _replaced(value: Any, new: Mapping[int, Parameter]) -> Any:
     """Return a value with other parameters in it; lists and dicts stay the objects they are."""
     if isinstance(value, Parameter):
         return new.get(id(value), value)
-    if isinstance(value, list):
-        value[:] = [_replaced(item, new) for item in value]
-    elif isinstance(value, dict):
-        value.update({key: _replaced(item, new) for key, item in value.items()})
+    if type(value) in (list, dict):
+        for key in range(len(value)) if type(value) is list else value:
+            value[key] = _replaced(value[key], new)
     elif type(value) in (tuple, ParameterTuple):
         items = [_replaced(item, new) for item in value]
         if any(a is not b for a, b in zip(items, value, strict=True)):

@@ -10,7 +10,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
-from msgrad._carry import Carry, Keeping, first_values, share_state
+from msgrad._carry import Carry, Keeping, first_values, share_slots
 from msgrad._cells import every_cell
 from msgrad._errors import ArgumentError, ArgumentTypeError
 from msgrad._mode import sharding_mode
@@ -158,7 +158,7 @@ class Stages:
             _check_optimizer(optimizer, weights)
             self.carry.meet(optimizer)
             first = first_values(optimizer, self._network, slots=self._restart_state)
-            share_state(optimizer, self._network, self._states())
+            share_slots(optimizer, self._network, self._states())
         else:
             first = self._first(optimizer)
         inner = self._make_inner(optimizer)

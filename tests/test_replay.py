@@ -1,16 +1,20 @@
 from __future__ import annotations
 
+import os
 from collections.abc import Callable
 from typing import Any
 
 import mindspore as ms
+import mindspore.dataset.transforms as transforms
 import mindspore.dataset.vision as vision
 import numpy as np
 import pytest
 from mindspore import Tensor, dataset, nn, ops
 
 import msgrad as mg
+from msgrad._feature_store import FeatureStore, RowKind
 from msgrad._graph import called_graph
+from msgrad._samples import check_dataset, keys_of
 
 ROWS = np.random.RandomState(0).randn(11, 1, 6, 6).astype(np.float32)
 LABELS = (np.arange(11) % 3).astype(np.int32)
@@ -469,3 +473,123 @@ def test_a_bare_network_gives_what_it_gave(mode: str) -> None:
         (after,) = replay.epoch()
         assert (replay.hits, replay.misses) == (1, 0)
     np.testing.assert_array_equal(after.asnumpy(), before)
+
+
+# --- what stays true while a replay goes on
+
+
+def load_thrice(net: nn.Cell) -> None:
+    weight = net.first.weight
+    ms.load_param_into_net(net, {weight.name: ms.Parameter(weight.asnumpy() * 3, name=weight.name)})
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        pytest.param(load_thrice, id="load-param-into-net"),
+        pytest.param(lambda net: ops.assign(net.first.weight, net.first.weight * 3), id="assign"),
+        pytest.param(
+            lambda net: net.first.weight.set_data(Tensor(net.first.weight.asnumpy() * 3)),
+            id="set-data",
+        ),
+    ],
+)
+def test_a_weight_written_past_msgrad_is_noticed_at_the_next_batch(change):
+    step = dense_step()
+    batch = next(flat_batches().create_tuple_iterator(num_epochs=1))
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        replay(*batch)
+        change(step.network._backbone)
+        before = mg.Snapshot(step.network)
+        with pytest.raises(mg.ConflictError, match="has other bits than when the replay began"):
+            replay(*batch)
+        assert before.moved() == []
+
+
+def test_freezing_more_changes_nothing_in_a_replay():
+    step = dense_step()
+    with mg.replay_frozen(step, flat_batches(), augmented=False) as replay:
+        list(replay.epoch())
+        mg.freeze(step.network, "*head.bias")
+        before = mg.Snapshot(step.network)
+        list(replay.epoch())
+        assert [name.rpartition("head.")[2] for name in before.moved()] == ["weight"]
+
+
+def store(folder, max_bytes: int = 4096) -> FeatureStore:
+    return FeatureStore([RowKind((2,), "<f4")], max_bytes, folder)
+
+
+def filled(folder) -> list[bytes]:
+    keys = [bytes([n]) * 16 for n in range(4)]
+    rows = store(folder)
+    rows.add(keys, [np.arange(8, dtype=np.float32).reshape(4, 2)])
+    rows.close()
+    return keys
+
+
+def test_a_damaged_row_and_those_behind_it_are_not_believed(tmp_path):
+    keys = filled(tmp_path)
+    with open(tmp_path / "rows0.bin", "r+b") as file:
+        file.seek(2 * 8 + 3)
+        file.write(b"\x07")
+    again = store(tmp_path)
+    assert [again.has([key]) for key in keys] == [True, True, False, False]
+    np.testing.assert_array_equal(again.read(keys[:2]), [[[0, 1], [2, 3]]])
+    again.close()
+
+
+def test_a_file_that_was_cut_off_is_not_believed_behind_the_cut(tmp_path):
+    keys = filled(tmp_path)
+    os.truncate(tmp_path / "rows0.bin", 8)
+    again = store(tmp_path)
+    assert [again.has([key]) for key in keys] == [True, False, False, False]
+    again.close()
+
+
+def test_rows_that_are_computed_anew_are_believed_only_when_they_are_whole(tmp_path):
+    keys = filled(tmp_path)
+    rows = store(tmp_path)
+    rows.clear()
+    rows.add(keys[2:], [np.full((2, 2), 9, np.float32)])
+    # the process ends here
+    rows._folder = None
+    rows.close()
+    again = store(tmp_path)
+    assert not len(again)
+    again.close()
+
+
+def test_a_smaller_limit_leaves_the_rows_of_an_earlier_process(tmp_path):
+    keys = filled(tmp_path)
+    smaller = store(tmp_path, max_bytes=8)
+    assert smaller.has(keys)
+    assert smaller.full
+    smaller.close()
+    again = store(tmp_path)
+    assert again.has(keys)
+    again.close()
+
+
+def test_a_key_depends_on_every_bit_of_tensors_inside_an_input():
+    x, one, other = (np.zeros((2, 3, 32, 32), np.float32) for _ in range(3))
+    other[0, 1, 16, 16] = 1
+    keys = [keys_of((Tensor(x), (Tensor(mask), 1))) for mask in (one, other, one)]
+    assert keys[0] == keys[2]
+    assert not set(keys[0]) & set(keys[1])
+
+
+@pytest.mark.parametrize(
+    "operation",
+    [
+        pytest.param(vision.AutoAugment(), id="auto-augment"),
+        pytest.param(vision.CutOut(2), id="cut-out"),
+        pytest.param(
+            transforms.Compose([vision.RandomHorizontalFlip()]), id="a-random-one-inside-another"
+        ),
+    ],
+)
+def test_random_operations_are_found_by_other_names_and_inside_others(operation):
+    data = dataset.NumpySlicesDataset((np.zeros((4, 8, 8, 3), np.uint8),), shuffle=False)
+    with pytest.raises(mg.ArgumentError, match="augments at random"):
+        check_dataset(data.map(operation, ["column_0"]).batch(2), augmented=False)

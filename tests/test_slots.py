@@ -2,14 +2,17 @@
 
 from __future__ import annotations
 
+from collections import Counter
+
+import numpy as np
 import pytest
-from mindspore import Parameter, ParameterTuple, Tensor, nn
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore.experimental import optim
 
 import msgrad as mg
 from msgrad._slots import own_parameters, owner_of, rates_of, replace_parameters
 from tests.contract import ROWS
-from tests.step_nets import ScaledStep, Trap
+from tests.step_nets import Line, ScaledStep, Trap, X, weights_of
 
 NAMES = {"weight", "head.weight", "encoder.head.weight"}
 OWNERS = [
@@ -106,16 +109,16 @@ def test_a_parameter_that_is_not_named_stays():
 
 
 @pytest.mark.parametrize("name", ROWS)
-def test_all_stages_keep_their_state_in_the_same_parameters(name: str):
+def test_all_stages_keep_their_slots_in_the_same_parameters(name: str):
     net = Trap()
     step = mg.TrainStep(net, ROWS[name].make, unreached="allow")
     stages = []
     for change in (lambda: None, lambda: mg.freeze(net, "encoder.*"), lambda: mg.unfreeze(net)):
         change()
         step.prepare(runs=True)
-        rates = {id(rate) for rate in rates_of(step.optimizer).values()}
         state = own_parameters(step.optimizer, net.get_parameters())
-        stages.append({p.name: p for p in state if id(p) not in rates})
+        names = {p.name for p in net.get_parameters()}
+        stages.append({p.name: p for p in state if owner_of(p.name, names)})
     whole, part, again = stages
     assert all(part[name] is whole[name] for name in part)
     assert all(again[name] is whole[name] for name in again)
@@ -136,3 +139,43 @@ def test_what_a_hold_optimizer_holds_follows_the_state_that_stages_share():
     assert all(p is whole[p.name] for p in held.optimizer.moments)
     kept = {id(value) for value in held._values}
     assert {id(p) for p in held.optimizer.moments} < kept
+
+
+class Rule(nn.Cell):
+    def __init__(self, moment: Parameter) -> None:
+        super().__init__(auto_prefix=False)
+        self.moment = moment
+
+    def construct(self, weight: Parameter, gradient: Tensor) -> Tensor:
+        ops.assign(self.moment, 0.9 * self.moment + gradient)
+        return ops.assign(weight, weight - 0.1 * self.moment)
+
+
+class Own(nn.Optimizer):
+    """A user's optimizer that also keeps its slots where nobody can exchange them."""
+
+    def __init__(self, parameters: list[Parameter]) -> None:
+        super().__init__(0.1, parameters)
+        self.moments = self._parameters.clone(prefix="moments", init="zeros")
+        self.each = [Rule(moment) for moment in self.moments]
+        self.calls = Counter(made=1)
+
+    def construct(self, grads: tuple[Tensor, ...]) -> bool:
+        for n in range(len(grads)):
+            self.each[n](self._parameters[n], grads[n])
+        return True
+
+
+def test_an_optimizer_of_the_users_own_keeps_its_slots_and_goes_on_with_its_momentum(mode):
+    net = Line()
+    step = mg.TrainStep(net, Own, trainable=["a", "b"]).set_train()
+    with mg.freeze(net, "b"):
+        step(X)
+        step(X)
+    step(X)
+    # the gradient of a is [1, 2], so that it moves by 0.1, 0.19 and 0.271 of that
+    np.testing.assert_allclose(weights_of(net)[0], [1 - 0.561, 2 - 1.122], rtol=1e-5)
+    moments = {p.name: p.asnumpy() for p in step.optimizer.get_parameters()}
+    (moment,) = (value for name, value in moments.items() if name.startswith("moments.a"))
+    np.testing.assert_allclose(moment, [2.71, 5.42], rtol=1e-5)
+    assert step.optimizer.calls == Counter(made=1)
