@@ -119,8 +119,7 @@ class Replay:
         self._network = step.network if hasattr(step, "optimizer") else step
         self._store: FeatureStore | None = None
         self.hits = self.misses = self._calls = self._unproven = 0
-        # once an epoch, where a loop of one's own calls batch by batch
-        self._look_every = min(_LOOK_EVERY, max(1, dataset.get_dataset_size()))
+        self._look_every = _LOOK_EVERY
         self._writes = writes()
         rows = rows_of(first)
         self._part = find_frozen_part(self._network, first, rows)
@@ -177,12 +176,14 @@ class Replay:
     def build(self) -> None:
         """Compute the samples of the dataset that are not kept yet; nothing is trained."""
         self._look(now=True)
-        for batch in batches_of(self._dataset):
+        for number, batch in enumerate(batches_of(self._dataset), 1):
             if self._kept.full:
                 break
             keys = keys_of(batch)
             if not self._kept.has(keys):
                 self._kept.add(keys, self._rows.compute(batch))
+            # once an epoch, where a loop of one's own calls batch by batch
+            self._look_every = min(_LOOK_EVERY, number)
         self._kept.flush()
 
     def _keep(self, keys: Sequence[bytes], inputs: Sequence[Any]) -> None:
