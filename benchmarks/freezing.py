@@ -95,9 +95,7 @@ def planned_peaks(shares: list[str], short: bool) -> dict[tuple[str, str], int]:
         def peak(share: str, side: str) -> int:
             folder = Path(tempfile.mkdtemp(dir=name))
             given = ["--dry", side, str(FROZEN[share]), *(["--short"] if short else [])]
-            return dry_run(
-                str(Path(__file__).resolve()), *given, variables=variables, folder=folder
-            )
+            return dry_run(PROGRAM, *given, variables=variables, folder=folder)
 
         keys = [(share, side) for share in shares for side in SIDES]
         return dict(zip(keys, pool.map(peak, *zip(*keys, strict=True)), strict=True))

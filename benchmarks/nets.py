@@ -282,6 +282,11 @@ def adam(parameters: list[Parameter]) -> nn.Adam:
     return nn.Adam(parameters, 1e-3)
 
 
+def momentum(parameters: list[Parameter]) -> nn.Momentum:
+    """Make an optimizer that keeps less."""
+    return nn.Momentum(parameters, 1e-3, 0.9)
+
+
 def hold_by_hand(cell: nn.Cell) -> None:
     """Do what a freeze does before the optimizer is made: flags, norms that keep statistics."""
     for parameter in cell.get_parameters():

@@ -17,20 +17,15 @@ from pathlib import Path
 
 import mindspore as ms
 from measure import counted, heading, is_short, table
-from mindspore import Parameter, communication, nn
+from mindspore import communication, nn
 from mindspore.train import anf_ir_pb2
-from nets import IMAGE, LABELS, ResNet
+from nets import IMAGE, LABELS, ResNet, momentum
 
 import msgrad as mg
 
 RANKS = 2
 FROZEN = {"nothing": (), "layer1": ("conv1", "bn1", "layer1"), "all but layer4": ()}
 FROZEN["all but layer4"] = (*FROZEN["layer1"], "layer2", "layer3")
-
-
-def momentum(parameters: list[Parameter]) -> nn.Momentum:
-    """Make the optimizer."""
-    return nn.Momentum(parameters, 1e-3, 0.9)
 
 
 def reduced(step: mg.TrainStep) -> list[int]:

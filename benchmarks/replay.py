@@ -14,19 +14,14 @@ from typing import Any
 import mindspore as ms
 import numpy as np
 from measure import counted, heading, is_short, operators, table
-from mindspore import Parameter, dataset, nn
-from nets import resnet50_or_small
+from mindspore import dataset, nn
+from nets import momentum, resnet50_or_small
 
 import msgrad as mg
 
 SIZE, BATCH, BATCHES, EPOCHS = 64, 8, 6, 4
 PARTS = ("conv1", "bn1", "layer1", "layer2", "layer3", "layer4")
 TRAINED = {"head": 6, "last stage and head": 5}
-
-
-def momentum(parameters: list[Parameter]) -> nn.Momentum:
-    """Make the optimizer."""
-    return nn.Momentum(parameters, 1e-3, 0.9)
 
 
 def step_of(count: int, short: bool) -> mg.TrainStep:

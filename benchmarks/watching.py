@@ -13,18 +13,13 @@ import statistics
 from collections.abc import Callable
 
 from measure import counted, heading, in_turns, is_short, ratio, table, waits
-from mindspore import Parameter, nn
-from nets import IMAGE, LABELS, resnet50_or_small
+from mindspore import nn
+from nets import IMAGE, LABELS, momentum, resnet50_or_small
 
 import msgrad as mg
 
 ROUNDS = 15
 EVERY = (10, 100)
-
-
-def momentum(parameters: list[Parameter]) -> nn.Momentum:
-    """Make the optimizer."""
-    return nn.Momentum(parameters, 1e-3, 0.9)
 
 
 def step_of(short: bool) -> mg.TrainStep:

@@ -147,14 +147,16 @@ class Replay:
         Raises:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
-        self._look(now=writes() != self._writes)
         keys = keys_of(inputs)
-        if self._kept.has(keys):
+        known = self._kept.has(keys)
+        # what is kept may outlive this replay: of other weights it must not be
+        self._look(now=not known or writes() != self._writes)
+        if known:
             self.hits += 1
             self._rows.put(self._kept.read(keys))
         else:
             self.misses += 1
-            self._keep(keys, inputs)
+            self._kept.add(keys, self._rows.compute(inputs))
         self._unproven += 1
         # what is written to the frozen part from now on is looked for at the next call
         self._writes = writes()
@@ -185,11 +187,6 @@ class Replay:
             # once an epoch, where a loop of one's own calls batch by batch
             self._look_every = min(_LOOK_EVERY, number)
         self._kept.flush()
-
-    def _keep(self, keys: Sequence[bytes], inputs: Sequence[Any]) -> None:
-        # what is kept may outlive this replay: of other weights it must not be
-        self._look(now=True)
-        self._kept.add(keys, self._rows.compute(inputs))
 
     def rebuild(self) -> None:
         """Forget what is kept, and compute it anew."""

@@ -82,9 +82,13 @@ def rows_of(inputs: Sequence[Any]) -> int:
 
 def reordered(value: Any, order: np.ndarray, rows: int) -> Any:
     """Take rows of an input in another order; what has no row per sample stays."""
-    if isinstance(value, Tensor) and value.ndim and value.shape[0] == rows:
+    if _has_rows(value, rows):
         return Tensor(copy_of(value)[order], value.dtype)
     return value
+
+
+def _has_rows(value: Any, rows: int) -> bool:
+    return isinstance(value, Tensor) and value.ndim > 0 and value.shape[0] == rows
 
 
 def keys_of(inputs: Sequence[Any]) -> list[bytes]:
@@ -93,15 +97,12 @@ def keys_of(inputs: Sequence[Any]) -> list[bytes]:
     shared = hashlib.blake2b(str(rows).encode(), digest_size=KEY_BYTES)
     own = []
     for value in inputs:
-        if not isinstance(value, Tensor):
-            _note(shared, value)
-            continue
-        array = copy_of(value)
-        shared.update(f"{array.dtype}{array.shape[1:]}".encode())
-        if array.ndim and array.shape[0] == rows:
+        if _has_rows(value, rows):
+            array = copy_of(value)
+            shared.update(f"{array.dtype}{array.shape[1:]}".encode())
             own.append(array)
         else:
-            shared.update(array.tobytes())
+            _note(shared, value)
     keys = []
     for row in range(rows):
         key = shared.copy()
@@ -112,7 +113,7 @@ def keys_of(inputs: Sequence[Any]) -> list[bytes]:
 
 
 def _note(key: Any, value: Any) -> None:
-    """Let a key depend on an input that is no tensor, or that holds some."""
+    """Let a key depend on an input that has no row for each sample; tensors may lie in it."""
     if isinstance(value, Tensor):
         array = copy_of(value)
         key.update(f"{array.dtype}{array.shape}".encode() + array.tobytes())
