@@ -11,7 +11,7 @@ import traceback
 from importlib.util import find_spec
 
 _REMEDY = "pip install 'mindspore>=2.7,<2.11' 'numpy>=1.26,<2'"
-# as in msgrad._cli, which cannot be read here: found by the doctor, and an error inside
+# as in msgrad.cli._main, which cannot be read here: found by the doctor, and an error inside
 _FOUND, _BROKEN = 1, 3
 
 
@@ -23,7 +23,7 @@ def main() -> int:
         msgrad cannot be imported.
     """
     try:
-        from msgrad._cli import main as command
+        from msgrad.cli import main as command
     # a missing library, another NumPy, a broken installation: all kinds of errors
     except Exception as error:
         return _cannot_start(error, sys.argv[1:])

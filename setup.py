@@ -5,7 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
-from setuptools import setup
+from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
@@ -31,7 +31,7 @@ setup(
     long_description_content_type="text/markdown",
     license="Apache-2.0",
     license_files=["LICENSE"],
-    packages=["msgrad"],
+    packages=find_packages(include=["msgrad", "msgrad.*"]),
     py_modules=["msgrad_command"],
     package_data={"msgrad": ["py.typed"]},
     python_requires=">=3.10,<3.13",

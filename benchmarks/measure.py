@@ -15,7 +15,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from msgrad._graph import called_graph
+from msgrad.backend import called_graph
 
 # what only orders or loads, and differs between two equal programs
 _ORDER = {"Load", "UpdateState", "Depend", "MakeTuple"}

@@ -35,7 +35,7 @@ from mindspore import Tensor, nn, ops
 from nets import LABELS, NETS, Edit, adam, hold_by_hand, train_by_hand
 
 import msgrad as mg
-from msgrad._reach import find_reach
+from msgrad.network import find_reach
 
 ROUNDS = 12
 FACTOR = 0.5

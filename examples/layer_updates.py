@@ -13,8 +13,7 @@ from pathlib import Path
 from mindspore import Tensor, nn
 
 import msgrad as mg
-from msgrad._config import load_config
-from msgrad._run import Run, build
+from msgrad.runs import Run, build, load_config
 
 sys.path.insert(0, str(Path(__file__).resolve().parent.parent / "tasks"))
 from mlp import X, Y, grow, lessen, shrink

@@ -1,12 +1,9 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
-from msgrad import rules
-from msgrad._audit import Audit, audit
-from msgrad._average import MovingAverage
-from msgrad._compare import diff_checkpoints
-from msgrad._device import use_device
-from msgrad._each_sample import each_sample
-from msgrad._errors import (
+from msgrad.auditing import Audit, Explanation, LayerRecord, WeightMonitor, audit, explain
+from msgrad.backend import use_device
+from msgrad.checkpoints import LoadReport, diff_checkpoints, load_weights, save_trainable
+from msgrad.errors import (
     ArgumentError,
     ArgumentTypeError,
     AuditError,
@@ -20,33 +17,44 @@ from msgrad._errors import (
     PlanError,
     ShapeError,
 )
-from msgrad._explain import Explanation, explain
-from msgrad._fingerprint import fingerprint
-from msgrad._freeze import Freeze, freeze, frozen_state, is_frozen, unfreeze
-from msgrad._gradient import reverse_gradient, scale_gradient, stop_gradient
-from msgrad._groups import layer_decay, no_decay, param_groups
-from msgrad._hold import HoldOptimizer
-from msgrad._load_weights import LoadReport, load_weights
-from msgrad._monitor import WeightMonitor
-from msgrad._no_grad import no_grad
-from msgrad._plan import Plan
-from msgrad._print import PrintWeights
-from msgrad._reach import reach
-from msgrad._records import LayerRecord
-from msgrad._replay import Replay, replay_frozen
-from msgrad._save_trainable import save_trainable
-from msgrad._scale import ReverseGradient, ScaleGradient
-from msgrad._schedule import Schedule
-from msgrad._select import Selection, select
-from msgrad._snapshot import Movement, Snapshot
-from msgrad._stage import Stage, gradual_stages
-from msgrad._step import TrainStep
-from msgrad._stop import StopGradient
-from msgrad._summary import Summary, summary
-from msgrad._update import WeightUpdates, update_weights
-from msgrad._vector import parameters_to_vector, vector_to_parameters
-from msgrad._wrap import unwrap, wrap, wrapped
-from msgrad._wrapper import CellWrapper
+from msgrad.freezing import Freeze, freeze, frozen_state, is_frozen, unfreeze
+from msgrad.network import (
+    Movement,
+    Selection,
+    Snapshot,
+    Summary,
+    fingerprint,
+    reach,
+    select,
+    summary,
+)
+from msgrad.optim import HoldOptimizer, layer_decay, no_decay, param_groups
+from msgrad.plans import Plan
+from msgrad.replay import Replay, replay_frozen
+from msgrad.training import Schedule, Stage, TrainStep, gradual_stages
+from msgrad.updates import (
+    MovingAverage,
+    WeightUpdates,
+    each_sample,
+    parameters_to_vector,
+    rules,
+    update_weights,
+    vector_to_parameters,
+)
+from msgrad.wrappers import (
+    CellWrapper,
+    PrintWeights,
+    ReverseGradient,
+    ScaleGradient,
+    StopGradient,
+    no_grad,
+    reverse_gradient,
+    scale_gradient,
+    stop_gradient,
+    unwrap,
+    wrap,
+    wrapped,
+)
 
 __version__ = "0.1.0"
 

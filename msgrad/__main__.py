@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import sys
 
-from msgrad._cli import main
+from msgrad.cli import main
 
 if __name__ == "__main__":
     sys.exit(main())

@@ -5,7 +5,7 @@ from __future__ import annotations
 from importlib import import_module
 from typing import Any
 
-from msgrad._errors import MissingPackageError
+from msgrad.errors import MissingPackageError
 
 
 def needed(module: str, purpose: str, install: str = "msgrad[tools]") -> Any:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from msgrad._cli import main as msgrad
+from msgrad.cli import main as msgrad
 
 
 def main() -> None:

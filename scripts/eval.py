@@ -10,10 +10,10 @@ import json
 import sys
 
 import msgrad as mg
-from msgrad._config import Config, load_config
-from msgrad._run import build
-from msgrad._saves import WEIGHTS
-from msgrad._training import evaluate
+from msgrad.runs import build, load_config
+from msgrad.runs._config import Config
+from msgrad.runs._saves import WEIGHTS
+from msgrad.runs._train import evaluate
 
 
 def read(arguments: argparse.Namespace) -> Config:

@@ -13,7 +13,7 @@ import mindspore as ms
 
 import msgrad as mg
 from eval import read
-from msgrad._run import build
+from msgrad.runs import build
 
 
 def run(arguments: argparse.Namespace) -> None:

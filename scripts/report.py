@@ -10,7 +10,7 @@ from rich import box
 from rich.table import Table
 
 from msgrad import Movement
-from msgrad._figures import Figures
+from msgrad.runs import RunResult
 
 MOVED, HELD = "#4477aa", "#cc3311"
 _MOST_BARS = 60
@@ -37,7 +37,7 @@ def verdict(movement: Movement, name: str) -> str:
     return f"{name}: moved, max change {row.max_change:.4g}, {row.bits_changed} of {count} values"
 
 
-def draw(path: Path, figures: Figures, name: str) -> None:
+def draw(path: Path, figures: RunResult, name: str) -> None:
     """Draw how far each weight moved, held ones in red, as a picture."""
     rows, held = figures.movement.rows[:_MOST_BARS], set(figures.held)
     names = [row.name for row in rows]

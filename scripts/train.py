@@ -12,10 +12,8 @@ try:
     from rich.console import Console
 
     import msgrad as mg
-    from msgrad._command_train import Progress, print_epoch, print_figures, title
-    from msgrad._config import load_config
-    from msgrad._run import build
-    from msgrad._training import train
+    from msgrad.cli._train import Progress, print_epoch, print_figures, title
+    from msgrad.runs import build, load_config, train
     from report import draw, verdict, weights_table
 except ImportError as error:
     sys.exit(f"train.py needs {error.name}, which is not installed; pip install -e '.[tools]'")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from msgrad._audit import Audit
-from msgrad._rows import AuditRow, Finding
+from msgrad.auditing import Audit
+from msgrad.auditing._rows import AuditRow, Finding
 
 _TRAINED = AuditRow(
     name="",

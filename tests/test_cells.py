@@ -6,7 +6,7 @@ import pytest
 from mindspore import nn
 
 import msgrad as mg
-from msgrad._cells import every_cell
+from msgrad.network import every_cell
 from tests.behaviour_nets import Containers, Doubled, Jitted, data, equal, network
 
 

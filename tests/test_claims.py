@@ -12,7 +12,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn
 
 import msgrad as mg
-from msgrad._claims import see
+from msgrad.freezing import records_of
 from tests.behaviour_nets import Containers, Gained
 
 
@@ -94,7 +94,7 @@ def test_a_clone_is_a_weight_of_its_own():
     mg.freeze(net, "0")
     other = nn.Dense(4, 4)
     other.weight = net[0].weight.clone()
-    assert not see(other)[id(other.weight)].claims
+    assert not records_of(other)[id(other.weight)].claims
     mg.unfreeze(other, force=True)
     assert trainable(other) == ["0.weight", "bias"]
     assert mg.is_frozen(net, "0")
@@ -114,7 +114,9 @@ def test_one_weight_in_two_networks_has_one_record():
 @pytest.mark.parametrize("make", [Containers, lambda: Gained(pair()), pair])
 def test_records_stand_in_the_order_of_the_network(make):
     net = make()
-    assert [r.parameter.name for r in see(net).values()] == [p.name for p in net.get_parameters()]
+    assert [r.parameter.name for r in records_of(net).values()] == [
+        p.name for p in net.get_parameters()
+    ]
 
 
 def test_weights_in_tuples_and_containers_are_frozen_like_any_other():

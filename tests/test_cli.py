@@ -15,8 +15,8 @@ import pytest
 from mindspore import Tensor
 
 import msgrad as mg
-from msgrad import _cli, _command_diff
-from msgrad._terminal import print_table
+from msgrad.cli import _diff, _main
+from msgrad.cli._terminal import print_table
 
 ROOT = Path(__file__).resolve().parent.parent
 COMMANDS = ["plan", "train", "audit", "diff", "doctor"]
@@ -42,7 +42,7 @@ def files():
 def run(capsys, *arguments):
     """Run a command in this process: exit code, output, errors."""
     try:
-        code = _cli.main(arguments)
+        code = _main.main(arguments)
     except SystemExit as ended:
         code = ended.code
     said = capsys.readouterr()
@@ -171,7 +171,7 @@ def test_an_error_inside_is_one_line_too_and_exit_code_3(capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("first line\nsecond line")
 
-    monkeypatch.setattr(_command_diff, "diff_checkpoints", broken)
+    monkeypatch.setattr(_diff, "diff_checkpoints", broken)
     assert run(capsys, "diff", "a", "b") == (
         3,
         "",

@@ -10,8 +10,8 @@ from pathlib import Path
 import mindspore as ms
 import pytest
 
-from msgrad import _cli, _command_train
-from msgrad._command_train import Progress
+from msgrad.cli import _main, _train
+from msgrad.cli._train import Progress
 
 ROOT = Path(__file__).resolve().parent.parent
 DIGITS = str(ROOT / "configs" / "digits_freeze_conv1.yaml")
@@ -32,7 +32,7 @@ def small():
 def run(capsys, *arguments):
     """Run a command in this process: exit code, output, errors."""
     capsys.readouterr()
-    code = _cli.main(arguments)
+    code = _main.main(arguments)
     said = capsys.readouterr()
     return code, said.out, said.err
 
@@ -119,7 +119,7 @@ def test_what_cannot_be_used_is_a_line_for_each_problem_and_exit_code_2(
 
 def test_a_config_behind_set_is_taken_for_a_change_and_the_way_out_is_said(capsys):
     with pytest.raises(SystemExit) as ended:
-        _cli.main(["plan", "--set", "seed=1", DIGITS])
+        _main.main(["plan", "--set", "seed=1", DIGITS])
     message = "msgrad plan: the following arguments are required: CONFIG, before --set; see msgrad "
     assert (ended.value.code, capsys.readouterr().err) == (2, f"{message}plan --help\n")
 
@@ -194,7 +194,7 @@ def test_train_that_is_stopped_says_how_to_go_on(capsys, small, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_command_train, "train_run", stopped)
+    monkeypatch.setattr(_train, "train_run", stopped)
     code, _, errors = run(capsys, "train", small)
     assert (code, errors) == (130, "\nmsgrad: stopped; --resume goes on after its last epoch\n")
 

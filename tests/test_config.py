@@ -9,8 +9,8 @@ import pytest
 import yaml
 
 import msgrad as mg
-from msgrad._config import load_config
-from msgrad._runkeys import KINDS, OptimizerKeys, StepKeys
+from msgrad.runs import load_config
+from msgrad.runs._keys import KINDS, OptimizerKeys, StepKeys
 
 ROOT = Path(__file__).resolve().parent.parent
 TASK = "def network(config): ...\ndef datasets(config): ...\n"

@@ -4,9 +4,10 @@ from __future__ import annotations
 
 import re
 
-from msgrad import _cli, _fates, _task
-from msgrad._exit import BROKEN, FOUND, OK, STOPPED, UNUSABLE
-from msgrad._keys import RUN_KEYS
+from msgrad.cli import _main
+from msgrad.cli._terminal import BROKEN, FOUND, OK, STOPPED, UNUSABLE
+from msgrad.plans._keys import RUN_KEYS
+from msgrad.runs import _dry_run, _task
 from tests.documents import ROOT
 
 TEXT = (ROOT / "docs" / "configs.md").read_text(encoding="utf-8")
@@ -25,7 +26,7 @@ def test_every_fate_is_explained():
     rows = re.findall(r"^\| (.+?) \|", section("What `msgrad plan` says"), re.MULTILINE)
     words = ", ".join(rows)
     for name in ("TRAINS", "HELD", "FROZEN", "STOPPED", "ASIDE", "ADAPTS", "KEPT", "UNTRAINABLE"):
-        assert getattr(_fates, name) in words
+        assert getattr(_dry_run, name) in words
 
 
 def test_every_function_of_a_task_is_named():
@@ -37,7 +38,7 @@ def test_every_function_of_a_task_is_named():
 def test_plan_prints_what_the_document_shows(capsys):
     shown = re.search(r"^```text\n(.+?)^```", TEXT, re.DOTALL | re.MULTILINE)
     assert shown is not None
-    assert _cli.main(["plan", str(ROOT / "configs" / "digits_freeze_conv1.yaml")]) == OK
+    assert _main.main(["plan", str(ROOT / "configs" / "digits_freeze_conv1.yaml")]) == OK
     assert capsys.readouterr().out == shown[1]
 
 

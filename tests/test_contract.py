@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import msgrad as mg
-from msgrad import _trainable
+from msgrad.training import _trainable
 from tests.contract import COMMON, HELD, ROWS, RUNS, Values, by_hand, cases, found, owner
 
 pytestmark = pytest.mark.usefixtures("mode", "_reach_once")

@@ -7,7 +7,7 @@ import re
 import pytest
 
 import msgrad as mg
-from msgrad._rows import VERDICTS
+from msgrad.auditing._rows import VERDICTS
 from tests.documents import ROOT, blocks_of, printed_by
 
 DOCUMENT = "docs/finding_the_wrong_weight.md"

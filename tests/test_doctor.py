@@ -11,7 +11,7 @@ import numpy as np
 import pytest
 
 import msgrad as mg
-from msgrad import _cli, _doctor
+from msgrad.cli import _doctor, _main
 
 NAMES = ["Python", "MindSpore", "NumPy", "protobuf", "device", "compiled step"]
 TOOLS = ["PyYAML", "rich", "matplotlib"]
@@ -155,7 +155,7 @@ def test_an_ascend_that_is_missing_is_told_with_what_it_needs(monkeypatch):
 
 
 def test_the_command_prints_a_line_for_each_check_and_ends_with_0(capsys):
-    assert _cli.main(["doctor"]) == 0
+    assert _main.main(["doctor"]) == 0
     lines = capsys.readouterr().out.splitlines()
     assert [line.split()[0] for line in lines[1:]] == ["ok"] * 9
 
@@ -163,6 +163,6 @@ def test_the_command_prints_a_line_for_each_check_and_ends_with_0(capsys):
 @pytest.mark.usefixtures("_no_step")
 def test_the_command_ends_with_1_where_a_check_failed_and_json_says_which(capsys, monkeypatch):
     numpy_2(monkeypatch)
-    assert _cli.main(["doctor", "--json"]) == 1
+    assert _main.main(["doctor", "--json"]) == 1
     content = json.loads(capsys.readouterr().out)
     assert [check["name"] for check in content if not check["ok"]] == ["NumPy"]

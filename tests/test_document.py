@@ -7,8 +7,7 @@ import sys
 import pytest
 
 import msgrad as mg
-from msgrad._document import Document, parse_document
-from msgrad._schema import TEXT, Checker, number, whole
+from msgrad.plans import TEXT, Checker, Document, number, parse_document, whole
 
 LINES = [
     pytest.param("a: 1\nb:\n  c: 2", {("a",): 1, ("b",): 2, ("b", "c"): 3}, id="mappings"),
@@ -91,7 +90,7 @@ def test_a_key_that_is_not_in_the_file_has_the_line_of_what_it_would_be_in():
     assert document.line(("x",)) is None
     assert str(document.problem(("b", "d"), "is missing")) == "dir/f.yaml:2: is missing"
     # the place is kept in checkpoints, which may be read in another folder
-    assert document.place(("b", "c")) == "f.yaml:3"
+    assert document.location(("b", "c")) == "f.yaml:3"
 
 
 def test_a_plan_from_a_dict_needs_no_yaml_and_one_from_a_file_says_how_to_get_it(monkeypatch):

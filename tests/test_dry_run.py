@@ -8,9 +8,7 @@ from pathlib import Path
 import pytest
 
 import msgrad as mg
-from msgrad._config import load_config
-from msgrad._dry_run import dry_run
-from msgrad._run import build
+from msgrad.runs import build, dry_run, load_config
 
 ROOT = Path(__file__).resolve().parent.parent
 BASE = f"""task: {ROOT}/tests/small_task.py

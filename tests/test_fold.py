@@ -8,8 +8,7 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from msgrad._fold import fold, fold_cells
-from msgrad._names import select_names
+from msgrad.network import fold, fold_cells, select_names
 
 TRANSFORMER = [f"layers.{n}.{part}.weight" for n in range(12) for part in ("attn", "mlp")]
 BLOCKS = [f"layer{a}.{b}.conv{c}.weight" for a in (1, 2) for b in (0, 1, 2) for c in (1, 2)]

@@ -9,7 +9,7 @@ import pytest
 from mindspore import Tensor
 
 import msgrad as mg
-from msgrad._function import Functions, module_of
+from msgrad.plans._user_code import Functions, module_of
 
 SOURCE = """\
 from __future__ import annotations

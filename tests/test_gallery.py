@@ -14,7 +14,7 @@ import mindspore as ms
 import pytest
 
 import msgrad as mg
-from msgrad._rows import GOOD, VERDICTS
+from msgrad.auditing._rows import GOOD, VERDICTS
 from tests.conftest import MODES
 from tests.gallery import cut, healthy, leaking, outside, still
 

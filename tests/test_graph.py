@@ -9,7 +9,7 @@ from mindspore import Tensor, nn
 from wrapped_nets import Convolutions, Helper, X, bits_of, dense
 
 import msgrad as mg
-from msgrad._graph import Graph, Node, compiled_graph
+from msgrad.backend import Graph, Node, compiled_graph
 
 
 def test_the_graph_lists_operators_with_what_feeds_them(mode):

@@ -7,7 +7,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn
 
 import msgrad as mg
-from msgrad._masks import Masks
+from msgrad.optim._hold import Masks
 from tests.hold_training import network
 
 

@@ -6,7 +6,7 @@ import math
 
 import pytest
 
-from msgrad._layers import layers_of_rows
+from msgrad.auditing._plot import layers_of_rows
 from tests.audits import held, leaks, statistic, trained, transformer
 
 

@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 import msgrad as mg
-from msgrad import _load_weights
+from msgrad.checkpoints import _load
 from tests.step_nets import AccumulatingStep, Line, X, step_over, values_of
 
 KINDS = ["ckpt", "safetensors"]
@@ -393,7 +393,7 @@ def test_a_run_whose_description_is_damaged_is_refused(text: bytes):
 def test_whatever_interrupts_the_writing_none_is_loaded(monkeypatch: pytest.MonkeyPatch):
     net = Net()
     before = bits_of(net)
-    write, calls = _load_weights.write, []
+    write, calls = _load.write, []
 
     def interrupted(parameter: Parameter, value: object) -> None:
         calls.append(parameter.name)
@@ -401,7 +401,7 @@ def test_whatever_interrupts_the_writing_none_is_loaded(monkeypatch: pytest.Monk
             raise KeyboardInterrupt
         write(parameter, value)
 
-    monkeypatch.setattr(_load_weights, "write", interrupted)
+    monkeypatch.setattr(_load, "write", interrupted)
     with pytest.raises(KeyboardInterrupt):
         mg.load_weights(net, save("a.ckpt", **GOOD))
     assert calls[:3] == ["fc.weight", "fc.bias", "body.weight"]

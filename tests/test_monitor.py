@@ -17,8 +17,8 @@ from matplotlib.backends.backend_agg import FigureCanvasAgg
 from mindspore import Parameter, Tensor, nn, ops
 
 import msgrad as mg
-from msgrad._distances import DeviceDistances, HostDistances
-from msgrad._monitor_plot import draw_records
+from msgrad.auditing._distances import DeviceDistances, HostDistances
+from msgrad.auditing._monitor_plot import draw_records
 from tests.nets import Tied
 
 RNG = np.random.default_rng(0)

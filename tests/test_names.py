@@ -16,8 +16,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import msgrad as mg
-from msgrad._names import Names, nearest, select_names
-from msgrad._pattern import parse
+from msgrad.network import Names, nearest, parse, select_names
 
 LAYERS = [
     f"layers.{i}.{part}.{kind}"
@@ -486,7 +485,7 @@ def test_names_and_errors_load_neither_mindspore_nor_numpy():
     code = (
         "import sys, types; m = types.ModuleType('msgrad'); m.__path__ = [sys.argv[1]];"
         "sys.modules['msgrad'] = m;"
-        "import msgrad._names; print(sorted({'mindspore', 'numpy'} & set(sys.modules)))"
+        "import msgrad.network._names; print(sorted({'mindspore', 'numpy'} & set(sys.modules)))"
     )
     folder = mg.__path__[0]
     ran = subprocess.run(

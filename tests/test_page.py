@@ -7,7 +7,7 @@ from html.parser import HTMLParser
 
 import pytest
 
-from msgrad._audit import Audit
+from msgrad.auditing import Audit
 from tests.audits import findings, healthy, held, leaks, trained
 
 EMPTY = {"meta", "input", "path", "use", "rect", "br", "link", "img"}

@@ -6,7 +6,7 @@ import pytest
 from mindspore import nn
 
 import msgrad as mg
-from msgrad._paths import cell_paths, paths_of, places
+from msgrad.network import cell_paths, paths_of, places
 from tests.nets import Tied
 from tests.select_nets import (
     Biased,

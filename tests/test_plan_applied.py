@@ -6,7 +6,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 import msgrad as mg
-from msgrad import _plan_apply
+from msgrad.plans import _apply
 from tests.plan_nets import Small, Staged
 from tests.plan_states import RULES, a_net, state_of
 
@@ -94,7 +94,7 @@ def test_two_plans_are_undone_in_any_order():
 def test_nothing_is_half_done_after_an_exception_half_way(plan, failing, monkeypatch):
     net = a_net()
     before = state_of(net)
-    real, calls = getattr(_plan_apply, failing), []
+    real, calls = getattr(_apply, failing), []
 
     def fail(*arguments):
         calls.append(arguments)
@@ -102,7 +102,7 @@ def test_nothing_is_half_done_after_an_exception_half_way(plan, failing, monkeyp
             raise RuntimeError("broken half way")
         return real(*arguments)
 
-    monkeypatch.setattr(_plan_apply, failing, fail)
+    monkeypatch.setattr(_apply, failing, fail)
     with pytest.raises(RuntimeError, match="broken half way"):
         plan.apply(net)
     assert calls

@@ -10,7 +10,7 @@ import pytest
 from mindspore import Tensor, nn
 
 import msgrad as mg
-from msgrad._plan_fates import Fates
+from msgrad.plans import ResolvedRules
 from tests.nets import Tied
 from tests.plan_nets import Small
 
@@ -62,10 +62,10 @@ def fields_of(rules: list[dict], name: str) -> dict:
 @pytest.mark.parametrize("seed", range(40))
 def test_every_field_of_every_weight_is_that_of_the_last_rule(seed):
     rules = drawn_rules(random.Random(seed))
-    fates = Fates(mg.Plan.from_dict({"plan": rules}).rules, Small())
-    for thing, parameter in enumerate(fates.parameters.things):
+    fates = ResolvedRules(mg.Plan.from_dict({"plan": rules}).rules, Small())
+    for thing, parameter in enumerate(fates.parameters.members):
         decided = {
-            field: fates.says(by[thing], field) for field, by in fates.last.items() if thing in by
+            field: fates.says(by[thing], field) for field, by in fates.winner.items() if thing in by
         }
         statistic = parameter.name in STATISTICS
         assert decided == ({} if statistic else fields_of(rules, parameter.name)), rules

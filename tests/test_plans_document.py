@@ -6,8 +6,8 @@ import re
 from pathlib import Path
 
 import msgrad as mg
-from msgrad._plan_keys import AuditSettings
-from msgrad._plan_rule import FIELDS
+from msgrad.plans._keys import AuditSettings
+from msgrad.plans._rule import FIELDS
 from tests.documents import ROOT, blocks_of
 
 DOCUMENT = "docs/plans.md"

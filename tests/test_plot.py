@@ -12,8 +12,8 @@ from matplotlib.colors import to_hex
 from matplotlib.image import imread
 
 import msgrad as mg
-from msgrad._audit import Audit
-from msgrad._plot import draw_audit
+from msgrad.auditing import Audit
+from msgrad.auditing._plot import draw_audit
 from tests.audits import healthy, held, leaks, trained, transformer
 
 # The eight colours of Okabe and Ito, and grey, which differ in lightness too.

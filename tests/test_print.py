@@ -12,7 +12,7 @@ from mindspore import nn
 from wrapped_nets import Around, X, bits_of, dense, three
 
 import msgrad as mg
-from msgrad._graph import compiled_graph
+from msgrad.backend import compiled_graph
 
 
 @pytest.fixture

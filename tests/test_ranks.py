@@ -23,7 +23,8 @@ from mindspore import Tensor, communication, nn, ops
 from ranks_program import CHANGE, RANKS, STEPS, batch, make_net, make_step
 
 import msgrad as mg
-from msgrad import _agreement, _ranks
+from msgrad.backend import _ranks
+from msgrad.training import _rank_check
 
 HERE = Path(__file__).resolve().parent
 # All ranks compile at once, on a machine that may do other things; a rank that waits gives up then.
@@ -366,27 +367,27 @@ def test_after_a_load_the_ranks_compare_anew(monkeypatch, tmp_path):
     step = make_step(make_net())
     step.save(tmp_path / "run.ckpt")
     forgotten = []
-    monkeypatch.setattr(_agreement.Agreement, "forget", lambda self: forgotten.append(self))
+    monkeypatch.setattr(_rank_check.RankCheck, "forget", lambda self: forgotten.append(self))
     step.load(tmp_path / "run.ckpt")
     assert forgotten == [step._agreement]
 
 
 def test_ranks_are_compared_where_the_stage_changes_and_not_at_each_step(others, monkeypatch):
     asked = []
-    monkeypatch.setattr(_agreement, "compare", lambda what, facts, error: asked.append(facts))
+    monkeypatch.setattr(_rank_check, "compare", lambda what, facts, error: asked.append(facts))
     net = nn.SequentialCell(nn.Dense(4, 3), nn.Dense(3, 2))
     # a reducer would look for the others
-    monkeypatch.setattr(_agreement, "_reduces", lambda cell: True)
-    agreement, optimizer = _agreement.Agreement(net), nn.SGD(net.trainable_params(), 0.5)
+    monkeypatch.setattr(_rank_check, "_reduces", lambda cell: True)
+    agreement, optimizer = _rank_check.RankCheck(net), nn.SGD(net.trainable_params(), 0.5)
     for names, step in [(["a"], 0), (["a"], 1), (["a", "b"], 2), (["a"], 3), (["a"], 4)]:
-        agreement.reach(names, optimizer, net, (step, 0))
+        agreement.compare(names, optimizer, net, (step, 0))
     assert [(facts["trains"], facts["step"]) for facts in asked] == [
         (["a"], ["0"]), (["a", "b"], ["2"]), (["a"], ["3"])
     ]  # fmt: skip
     # the bits of the weights at the start only, and after a load
     assert [len(facts["weights"]) for facts in asked] == [4, 0, 0]
     agreement.forget()
-    agreement.reach(["a"], optimizer, net, (4, 0))
+    agreement.compare(["a"], optimizer, net, (4, 0))
     assert len(asked[-1]["weights"]) == 4
     assert asked[-1]["rates"][0] == "0.weight 0.5"
 
@@ -463,7 +464,7 @@ def test_a_rank_that_hears_no_answer_raises(others, monkeypatch, answer, fact):
     gathered(monkeypatch, answer)
     step = make_step(make_net())
     with pytest.raises(mg.DeviceError, match=f"rank 0 waits .* {fact}; change the stage at the sa"):
-        _agreement.Agreement(make_net()).reach(["a"], step.optimizer, step.inner, (0, 0))
+        _rank_check.RankCheck(make_net()).compare(["a"], step.optimizer, step.inner, (0, 0))
 
 
 def test_the_first_rank_that_differs_is_named_and_long_lists_are_cut():

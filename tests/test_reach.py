@@ -7,7 +7,7 @@ import pytest
 from mindspore import Tensor, nn, ops
 
 import msgrad as mg
-from msgrad._reach import find_reach
+from msgrad.network import find_reach
 from tests.nets import Tied
 from tests.reach_nets import (
     BehindZeroBprop,

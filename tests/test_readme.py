@@ -12,7 +12,7 @@ import pytest
 import yaml
 
 import msgrad as mg
-from msgrad import _cli
+from msgrad.cli import _main
 from tests.documents import BLOCK, ROOT, blocks_of, headings, parts, printed_by, said, tables
 
 README = (ROOT / "README.md").read_text(encoding="utf-8")
@@ -78,7 +78,7 @@ def test_the_config_says_what_the_readme_shows_of_it():
 
 def test_plan_prints_what_the_readme_shows_of_it(capsys):
     shown = next(part for part in parts(README, "text") if part.startswith("weights "))
-    assert _cli.main(["plan", str(ROOT / "configs" / "digits_transfer.yaml")]) == 0
+    assert _main.main(["plan", str(ROOT / "configs" / "digits_transfer.yaml")]) == 0
     text = capsys.readouterr().out
     first, second = shown.split("\n\n")
     assert first in text

@@ -12,9 +12,9 @@ import pytest
 from mindspore import Tensor, dataset, nn, ops
 
 import msgrad as mg
-from msgrad._feature_store import FeatureStore, RowKind
-from msgrad._graph import called_graph
-from msgrad._samples import check_dataset, keys_of
+from msgrad.backend import called_graph
+from msgrad.replay._samples import check_dataset, keys_of
+from msgrad.replay._store import FeatureStore, RowKind
 
 ROWS = np.random.RandomState(0).randn(11, 1, 6, 6).astype(np.float32)
 LABELS = (np.arange(11) % 3).astype(np.int32)

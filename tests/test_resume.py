@@ -14,7 +14,7 @@ from mindspore import Tensor, nn
 from mindspore.experimental import optim
 
 import msgrad as mg
-from msgrad import _stepfile
+from msgrad.checkpoints import _files
 
 rng = np.random.default_rng(0)
 X = Tensor(rng.standard_normal((4, 4)).astype(np.float32))
@@ -183,7 +183,7 @@ def test_a_killed_save_leaves_the_file_before_it(monkeypatch: pytest.MonkeyPatch
         Path(name).write_bytes(b"half")
         raise OSError("no space left on device")
 
-    monkeypatch.setattr(_stepfile.ms, "save_checkpoint", dies)
+    monkeypatch.setattr(_files.ms, "save_checkpoint", dies)
     with pytest.raises(mg.CheckpointError, match=r"'a\.msgrad' cannot be written: no space left"):
         run.step.save("a.msgrad")
     assert [p.name for p in Path().iterdir() if "msgrad" in p.name] == ["a.msgrad"]

@@ -14,7 +14,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 import msgrad as mg
-from msgrad import _save_trainable, _sidefile, _stepfile
+from msgrad.checkpoints import _files, _save, _side_file
 from tests.step_nets import Line, X, step_over, values_of
 
 KINDS = ["ckpt", "safetensors"]
@@ -273,7 +273,7 @@ def save_and_be_killed(net: nn.Cell, owner: object, method: str, how: Callable[.
 @pytest.mark.parametrize("strict", [True, False])
 def test_a_save_killed_between_its_files_leaves_a_pair_that_is_refused(strict: bool):
     mg.save_trainable(network(), "head.ckpt")
-    save_and_be_killed(trained(), _sidefile.Side, "write", dies)
+    save_and_be_killed(trained(), _side_file.SideFile, "write", dies)
     base = network()
     with pytest.raises(mg.CheckpointError, match=r"holds other values than 'head\.ckpt\.msgrad"):
         mg.load_weights(base, "head.ckpt", strict=strict)
@@ -283,7 +283,7 @@ def test_a_save_killed_between_its_files_leaves_a_pair_that_is_refused(strict: b
 
 
 def test_the_first_save_killed_between_its_files_lacks_its_side_file_and_is_refused():
-    save_and_be_killed(trained(), _sidefile.Side, "write", dies)
+    save_and_be_killed(trained(), _side_file.SideFile, "write", dies)
     with pytest.raises(mg.CheckpointError, match=r"if save_trainable wrote it, 'head\.ckpt\.msg"):
         mg.load_weights(network(), "head.ckpt")
     assert set(mg.load_weights(network(), "head.ckpt", strict=False).loaded) == set(HEAD)
@@ -294,7 +294,7 @@ def test_a_save_killed_while_it_writes_leaves_the_pair_before_it():
     mg.save_trainable(net, "head.ckpt")
     expected = bits_of(net)
     ops.assign(net[2].bias, Tensor([9.0, 9.0]))
-    save_and_be_killed(net, _stepfile.ms, "save_checkpoint", dies_half_way)
+    save_and_be_killed(net, _files.ms, "save_checkpoint", dies_half_way)
     assert sorted(p.name for p in Path().iterdir() if "head" in p.name) == ["head.ckpt", SIDE]
     base = network()
     assert mg.load_weights(base, "head.ckpt").complete
@@ -364,7 +364,7 @@ def test_a_side_file_of_a_later_format_is_refused():
 
 
 def test_a_rank_that_is_not_the_first_writes_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_save_trainable, "saves_here", lambda: False)
+    monkeypatch.setattr(_save, "saves_here", lambda: False)
     assert set(mg.save_trainable(trained(), "head.ckpt")) == set(HEAD)
     assert not list(Path().iterdir())
 

@@ -8,7 +8,7 @@ import pytest
 from mindspore import nn
 
 import msgrad as mg
-from msgrad._select import select_cells
+from msgrad.network import select_cells
 from tests.select_nets import Branchy, Twice, with_loss
 
 

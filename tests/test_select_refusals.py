@@ -6,7 +6,7 @@ import pytest
 from mindspore import Parameter, nn
 
 import msgrad as mg
-from msgrad._select import select_cells
+from msgrad.network import select_cells
 from tests.select_nets import Branchy, weight
 
 

@@ -12,10 +12,7 @@ from pathlib import Path
 import mindspore as ms
 import pytest
 
-from msgrad._config import load_config
-from msgrad._dry_run import dry_run
-from msgrad._run import build
-from msgrad._training import train
+from msgrad.runs import build, dry_run, load_config, train
 
 CONFIGS = {path.stem: path for path in (Path(__file__).parent.parent / "configs").glob("*.yaml")}
 

@@ -10,7 +10,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore.experimental import optim
 
 import msgrad as mg
-from msgrad._slots import own_parameters, owner_of, rates_of, replace_parameters
+from msgrad.optim import own_parameters, owner_of, rates_of, replace_parameters
 from tests.contract import ROWS
 from tests.step_nets import Line, ScaledStep, Trap, X, weights_of
 

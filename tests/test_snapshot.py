@@ -11,7 +11,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn, ops
 
 import msgrad as mg
-from msgrad._snapshot import Movement, MovementRow, compare_arrays
+from msgrad.network import Movement, MovementRow, compare_arrays
 
 
 def two_layers() -> nn.SequentialCell:

@@ -8,7 +8,7 @@ import pytest
 from mindspore import Tensor, nn
 
 import msgrad as mg
-from msgrad._graph import compiled_graph
+from msgrad.backend import compiled_graph
 from tests.step_nets import (
     AccumulatingStep,
     Judged,

@@ -12,7 +12,7 @@ import pytest
 from mindspore import Tensor, amp, nn, ops
 
 import msgrad as mg
-from msgrad._latch import latches
+from msgrad.backend import latches
 from tests.step_nets import Line, ScaledStep, X, step_over, weights_of
 
 WHOLE = [[1.0, 2.0], [3.0, 4.0], [5.0, 6.0]]

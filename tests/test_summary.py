@@ -8,7 +8,7 @@ import pytest
 from mindspore import Parameter, Tensor, nn
 
 import msgrad as mg
-from msgrad._summary import CellSummary
+from msgrad.network._summary import CellSummary
 from tests.nets import Tied
 from tests.select_nets import Branchy, Layered, branchy_wrapped, gained
 

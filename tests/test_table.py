@@ -8,8 +8,8 @@ import string
 
 import pytest
 
-from msgrad._audit import Audit
-from msgrad._table import audit_table
+from msgrad.auditing import Audit
+from msgrad.auditing._table import audit_table
 from tests.audits import DEAF, findings, healthy, held, leaks, statistic, trained, transformer
 
 

@@ -15,9 +15,7 @@ import msgrad as mg
 import resnet
 import transfer
 from digits import load_digits
-from msgrad._config import load_config
-from msgrad._run import build
-from msgrad._training import train
+from msgrad.runs import build, load_config, train
 
 CONFIGS = Path(__file__).parent.parent / "configs"
 

@@ -12,11 +12,9 @@ import pytest
 from mindspore import nn
 
 import msgrad as mg
-from msgrad import _run, _saves
-from msgrad._config import load_config
-from msgrad._run import build, each_stage
-from msgrad._run_audit import audits, first_batch
-from msgrad._training import evaluate, train
+from msgrad.runs import _build, _saves, audits, build, first_batch, load_config, train
+from msgrad.runs._build import each_stage
+from msgrad.runs._train import evaluate
 from tests.small_task import LABELS, ROWS, Net, body_loss, datasets, head_loss
 
 ROOT = Path(__file__).resolve().parent.parent
@@ -361,7 +359,7 @@ def test_what_a_cpu_cannot_do_is_turned_off_and_said_once(caplog):
 
 
 def test_an_ascend_that_is_not_there_is_told_at_the_key_of_the_config(monkeypatch):
-    monkeypatch.setattr(_run, "why_not_ascend", lambda: ("there is none", "plug one in"))
+    monkeypatch.setattr(_build, "why_not_ascend", lambda: ("there is none", "plug one in"))
     with pytest.raises(mg.DeviceError) as told:
         build(config("", "device_target=Ascend"))
     assert str(told.value) == (
@@ -389,7 +387,7 @@ def test_where_mindspore_computes_nothing_nothing_is_said_to_have_been_held(capl
     """Under MS_SIMULATION_LEVEL every weight reads as zero afterwards."""
     run = build(config(FREEZE, "epoch_size=1", *EAGER))
     # not the variable itself: an operator that reads it once computes nothing for the whole process
-    monkeypatch.setattr("msgrad._training.computes", lambda: False)
+    monkeypatch.setattr("msgrad.runs._train.computes", lambda: False)
     assert train(run).held == ()
     assert "all was compiled and nothing computed, no figure counts" in caplog.text
 
@@ -514,7 +512,7 @@ def test_without_data_a_batch_of_the_task_stands_in_and_it_is_said():
 
 
 def test_a_rank_that_is_not_the_first_neither_writes_nor_tells(monkeypatch):
-    monkeypatch.setattr(_run, "rank_of_this", lambda: 1)
+    monkeypatch.setattr(_build, "rank_of_this", lambda: 1)
     monkeypatch.setattr(_saves, "saves_here", lambda: False)
     run, told = build(config(FREEZE, "epoch_size=1", *EAGER)), []
     figures = train(run, report=told.append)

@@ -7,7 +7,7 @@ from mindspore import nn
 from wrapped_nets import Doubled, Everywhere, cells_of, three, wrapped_everywhere
 
 import msgrad as mg
-from msgrad._wrap import changes, stops_of
+from msgrad.wrappers import stops_of, wrap_changes
 
 
 def test_unwrap_gives_back_the_very_same_cells():
@@ -76,15 +76,15 @@ def test_wrapped_needs_a_cell():
 
 
 def test_changes_grow_with_every_wrapping_and_unwrapping_and_not_with_a_failed_one():
-    net, seen = three(), [changes()]
+    net, seen = three(), [wrap_changes()]
     mg.wrap(net, "0", wrapper=Doubled)
-    seen.append(changes())
+    seen.append(wrap_changes())
     mg.unwrap(net)
-    seen.append(changes())
+    seen.append(wrap_changes())
     with pytest.raises(mg.NoMatchError, match="conv1"):
         mg.wrap(net, "conv1", wrapper=Doubled)
     assert seen == sorted(set(seen))
-    assert changes() == seen[-1]
+    assert wrap_changes() == seen[-1]
 
 
 def test_the_key_of_the_stops_tells_path_class_and_place_but_no_factor():

@@ -26,7 +26,7 @@ from update_nets import (
 )
 
 import msgrad as mg
-from msgrad import _update
+from msgrad.updates import _update
 
 pytestmark = pytest.mark.usefixtures("mode")
 

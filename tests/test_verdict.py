@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from msgrad._verdict import Facts, verdict_on
+from msgrad.auditing._verdict import Facts, verdict_on
 
 MOVED = "it moved 0.1"
 FROZEN = "freeze('fc')"

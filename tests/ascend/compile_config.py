@@ -15,10 +15,10 @@ from typing import Any
 import mindspore as ms
 
 from graphs import ALL_REDUCE, graph_files, read_graphs
-from msgrad._claims import see
-from msgrad._config import load_config
-from msgrad._run import Run, build, each_stage
-from msgrad._step import TrainStep
+from msgrad.freezing import records_of
+from msgrad.runs import Run, build, load_config
+from msgrad.runs._build import each_stage
+from msgrad.training import TrainStep
 from surroundings import GRAPHS, RESULT
 
 
@@ -37,7 +37,7 @@ def compiled(run: Run, step: TrainStep, batch: tuple[Any, ...]) -> dict[str, Any
     ms.runtime.reset_peak_memory_stats()
     step(*batch)
     graph = read_graphs(graph_files(Path(GRAPHS))[before:])
-    weights = {r.parameter.name for r in see(run.net).values() if r.can_train}
+    weights = {r.parameter.name for r in records_of(run.net).values() if r.can_train}
     return {
         "trained": step.trainable,
         "updated": sorted({name for update in step.updates for name in update.names}),

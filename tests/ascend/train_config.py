@@ -9,9 +9,7 @@ import json
 import sys
 from pathlib import Path
 
-from msgrad._config import load_config
-from msgrad._run import build
-from msgrad._training import train
+from msgrad.runs import build, load_config, train
 from surroundings import RESULT
 
 

@@ -1,0 +1,262 @@
+"""The gradients of a step: from a graph of the loss, or as they come to the optimizer.
+
+The graph of the loss also tells where a path is; what comes to the optimizer does not.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, Protocol
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor, nn, ops
+from mindspore import dtype as mstype
+
+from msgrad.backend import called_graph, forget, running_in
+from msgrad.network import (
+    GradientCell,
+    Reach,
+    by_trials,
+    copy_of,
+    every_cell,
+    one,
+    silence,
+    sorted_reach,
+    write,
+)
+from msgrad.optim import OptimizerWrapper
+
+_numbers = itertools.count()
+# Steps to wait for a call of the optimizer.
+_PATIENCE = 8
+
+
+class Gradients(Protocol):
+    """One way to take gradients; what it runs and moves is for the caller to restore."""
+
+    weights: list[Parameter]
+
+    def norms(self, inputs: Sequence[object]) -> dict[int, float]:
+        """Return the norm of each gradient by the id of its weight; NaN where one is not finite."""
+        ...
+
+    def reach(self, inputs: Sequence[object]) -> Reach:
+        """Sort the weights into reached, unseen and unreached; to be asked after `norms`."""
+        ...
+
+    def forget(self) -> None:
+        """Let go of what is kept beyond this object."""
+        ...
+
+
+class LossGradients:
+    """Gradients of a loss network, whatever the flags are, in one compiled graph."""
+
+    def __init__(self, loss: nn.Cell) -> None:
+        self.weights = [p for p in loss.get_parameters() if p.dtype in mstype.float_type]
+        self._cell = GradientCell(LossTimes(loss), self.weights)
+
+    def norms(self, inputs: Sequence[object]) -> dict[int, float]:
+        """Run the graph on real weights."""
+        with running_in(ms.GRAPH_MODE), silence():
+            found = self._cell(one(), *inputs)
+        return {id(p): norm_of(copy_of(g)) for p, g in zip(self.weights, found, strict=True)}
+
+    def reach(self, inputs: Sequence[object]) -> Reach:
+        """Read the graph, and run it with random weights where it does not tell."""
+        with running_in(ms.GRAPH_MODE):
+            return sorted_reach(self._cell, called_graph(self._cell), self.weights, inputs)
+
+    def forget(self) -> None:
+        """Do nothing: the graph goes with its cell."""
+
+
+class LossTimes(nn.Cell):
+    """The sum of a loss, times a factor that is an input of the graph."""
+
+    def __init__(self, network: nn.Cell) -> None:
+        super().__init__(auto_prefix=False)
+        self.network = network
+
+    def construct(self, factor: Tensor, *inputs: object) -> Tensor:
+        out = self.network(*inputs)
+        if isinstance(out, (tuple, list)):
+            # the others are what a step returns beside its loss
+            out = out[0]
+        return ops.cast(out, mstype.float32).sum() * factor
+
+
+class StepGradients:
+    """Gradients as they come to the optimizers of a train cell, clipped and scaled by it."""
+
+    def __init__(self, step: nn.Cell, optimizers: Sequence[nn.Cell]) -> None:
+        self.weights = list({id(p): p for o in optimizers for p in o.parameters}.values())
+        self._step = step
+        self._recorders = {id(o): Recorder(o, n) for n, o in enumerate(optimizers)}
+        # A phase of its own: the user's compiled graph is neither used nor lost.
+        self._phase = f"{step.phase}.msgrad.audit.{next(_numbers)}"
+
+    def forget(self) -> None:
+        """Let go of the graph in which the recorders are."""
+        for phase in [key for key in self._step.compile_cache if f"{self._phase}." in key]:
+            forget(self._step, phase)
+
+    def norms(self, inputs: Sequence[object]) -> dict[int, float]:
+        """Run the step, a few times where it sums gradients before it calls the optimizer."""
+        for _ in range(_PATIENCE):
+            self.run(*inputs)
+            if all(r.called for r in self._recorders.values()):
+                break
+        return {k: n for r in self._recorders.values() for k, n in r.norms().items()}
+
+    def reach(self, inputs: Sequence[object]) -> Reach:
+        """Run the step with random weights."""
+        return _reach_by_trials(self.run, self.weights, inputs)
+
+    def run(self, *inputs: object) -> list[Tensor]:
+        """Do a step through the recorders and return the extremes of the gradients."""
+        phase = self._step.phase
+        with self._recorded():
+            self._step.phase = self._phase
+            try:
+                self._step(*inputs)
+            finally:
+                self._step.phase = phase
+        kept = {k: v for r in self._recorders.values() for k, v in r.kept.items()}
+        return [kept[id(p)] for p in self.weights]
+
+    @contextmanager
+    def _recorded(self) -> Iterator[None]:
+        places = [
+            (part, key, cell)
+            for part in every_cell(self._step)
+            for key, cell in part._cells.items()
+            if id(cell) in self._recorders
+        ]
+        for part, key, cell in places:
+            part._cells[key] = self._recorders[id(cell)]
+        try:
+            yield
+        finally:
+            for part, key, cell in places:
+                part._cells[key] = cell
+
+
+class FunctionGradients:
+    """Gradients as they come to an optimizer that a Python function calls."""
+
+    def __init__(self, function: Callable[..., object], optimizers: Sequence[nn.Cell]) -> None:
+        self.weights = list({id(p): p for o in optimizers for p in o.parameters}.values())
+        # What `ms.jit` made calls the optimizer inside a graph.
+        self._function: Callable[..., object] = getattr(function, "__wrapped__", function)
+        self._optimizers = optimizers
+
+    def norms(self, inputs: Sequence[object]) -> dict[int, float]:
+        """Run the function."""
+        return {
+            id(p): norm_of(copy_of(g))
+            for p, g in zip(self.weights, self.run(*inputs), strict=True)
+            if g is not None
+        }
+
+    def reach(self, inputs: Sequence[object]) -> Reach:
+        """Run the function with random weights."""
+        return _reach_by_trials(self.run, self.weights, inputs)
+
+    def run(self, *inputs: object) -> list[Any]:
+        """Run the function and return the gradients that an optimizer was called with."""
+        kept: dict[int, Tensor] = {}
+        with _listening(self._optimizers, kept):
+            self._function(*inputs)
+        return [kept.get(id(p)) for p in self.weights]
+
+    def forget(self) -> None:
+        """Do nothing: nothing is kept."""
+
+
+class Recorder(OptimizerWrapper):
+    """An optimizer that notes largest element and norm of each gradient before it uses them."""
+
+    def __init__(self, optimizer: nn.Cell, number: int) -> None:
+        super().__init__(optimizer)
+        # beside the parameters: nothing that lists the step's may see them
+        self.kept = {id(p): _blank(2, f"{number}.{p.name}") for p in optimizer.parameters}
+        self.buffers = tuple(self.kept.values())
+        self.__dict__["calls"] = _blank(1, f"{number}.calls")
+        self.map = ops.HyperMap()
+
+    def construct(self, grads: tuple[Tensor, ...]) -> Any:
+        noted = self.map(self.note, self.buffers, grads)
+        counted = ops.assign_add(self.calls, Tensor([1.0], mstype.float32))
+        return self.optimizer(ops.depend(grads, (noted, counted)))
+
+    def note(self, buffer: Parameter, gradient: Tensor) -> Tensor:
+        """Write the extremes of one gradient into its buffer."""
+        sizes = ops.abs(ops.cast(gradient, mstype.float32))
+        return ops.assign(buffer, ops.stack((sizes.max(), ops.sqrt((sizes * sizes).sum()))))
+
+    @property
+    def called(self) -> bool:
+        """Whether gradients came."""
+        return bool(copy_of(self.calls).any())
+
+    def norms(self) -> dict[int, float]:
+        """Return what was noted; a norm whose square vanished is at least the largest element."""
+        if not self.called:
+            return {}
+        return {key: float(copy_of(buffer).max()) for key, buffer in self.kept.items()}
+
+
+def _blank(size: int, name: str) -> Parameter:
+    return Parameter(Tensor(np.zeros(size, np.float32)), name=f"msgrad.gradient.{name}")
+
+
+def norm_of(gradient: np.ndarray) -> float:
+    """Return the Euclidean norm: NaN where an element is, infinite where one is."""
+    values = gradient.astype(np.float64).ravel()
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    # scaled, so that the squares neither overflow nor vanish
+    return largest * float(np.linalg.norm(values / largest))
+
+
+@contextmanager
+def _listening(optimizers: Sequence[nn.Cell], kept: dict[int, Tensor]) -> Iterator[None]:
+    """Let optimizers note the gradients that Python calls them with."""
+    kinds = [type(optimizer) for optimizer in optimizers]
+    for optimizer, kind in zip(optimizers, kinds, strict=True):
+        # A class of its own, since Python looks up __call__ there.
+        optimizer.__class__ = _listener(kind, kept)
+    try:
+        yield
+    finally:
+        for optimizer, kind in zip(optimizers, kinds, strict=True):
+            optimizer.__class__ = kind
+
+
+def _listener(kind: type[nn.Cell], kept: dict[int, Tensor]) -> type[nn.Cell]:
+    def __call__(self: nn.Cell, grads: Any, *args: Any, **kwargs: Any) -> Any:
+        kept.update({id(p): g for p, g in zip(self.parameters, grads, strict=False)})
+        return kind.__call__(self, grads, *args, **kwargs)
+
+    return type(kind.__name__, (kind,), {"__call__": __call__, "__module__": kind.__module__})
+
+
+def _reach_by_trials(
+    run: Callable[..., Sequence[Tensor]], weights: Sequence[Parameter], inputs: Sequence[object]
+) -> Reach:
+    before = [copy_of(p) for p in weights]
+    try:
+        seen = by_trials(run, weights, inputs)
+    finally:
+        for parameter, value in zip(weights, before, strict=True):
+            write(parameter, value)
+    return Reach(
+        [str(p.name) for p, s in zip(weights, seen, strict=True) if s],
+        [str(p.name) for p, s in zip(weights, seen, strict=True) if not s],
+        [],
+    )

@@ -1,0 +1,198 @@
+"""An audit as a table on a terminal: at most 100 columns, problems first, equal layers folded."""
+
+from __future__ import annotations
+
+import math
+import re
+import textwrap
+from collections.abc import Hashable, Iterable, Sequence
+
+from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
+from msgrad.network import fold, fold_cells
+
+_COLUMNS = 100
+_GAP = "  "
+# As many lines as a screen or two can show.
+_MOST_PROBLEMS = 20
+_MOST_LINES = 60
+_MOST_PATTERNS = 6
+_HEAD = ("parameter", "n", "verdict", "rate", "decay", "gradient", "change")
+
+
+def audit_table(audit: Audited) -> str:
+    """Write an audit as text: a summary, the problems, a table, what is held, what is to be known.
+
+    Parameters that were treated alike share a line, their names folded as `select` reads them:
+    ``layers.{0..11}.attn.weight``; figures that differ are given as the smallest and the largest.
+    Where the lines are still too many, cells treated alike as a whole share one, and at last all
+    that was treated alike.
+    """
+    parts = [_summary(audit), _problems(audit), _table(audit.rows), _held(audit), _notes(audit)]
+    return "\n\n".join(part for part in parts if part)
+
+
+def _summary(audit: Audited) -> str:
+    counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
+    faults = len(audit.problems)
+    end = "no problem" if not faults else "1 problem" if faults == 1 else f"{faults} problems"
+    what = f"audit of {_count(audit.steps, 'step')}, {_count(len(audit.rows), 'parameter')}"
+    return _wrapped(f"{what}: {counts or 'nothing to tell'}; {end}", "")
+
+
+def _problems(audit: Audited) -> str:
+    found = [
+        _wrapped(head, "  ") + (f"\n{_wrapped(why, '    ', '    ')}" if why else "")
+        for head, why in problem_groups(audit)
+    ]
+    return "\n".join(_cut(found, _MOST_PROBLEMS, "problems of other kinds"))
+
+
+def problem_groups(audit: Audited) -> list[tuple[str, str]]:
+    """Return the problems, those of one kind together: what and where, and why.
+
+    Findings come first, then parameters, the worst verdicts before the others.
+    """
+    groups: dict[tuple[int, str], list[AuditRow]] = {}
+    for row in audit.rows:
+        if row.verdict not in GOOD:
+            key = (VERDICTS.index(row.verdict), without_numbers(row.reason))
+            groups.setdefault(key, []).append(row)
+    worst_first = [rows for _, rows in sorted(groups.items(), key=lambda item: item[0][0])]
+    found = [(f"{f.kind}: {f.message}", "") for f in audit.findings if f.problem]
+    return found + [_problem(rows) for rows in worst_first]
+
+
+def _problem(rows: Sequence[AuditRow]) -> tuple[str, str]:
+    worst = max(rows, key=lambda row: row.max_change)
+    count = f" ({len(rows)} parameters)" if len(rows) > 1 else ""
+    alike = len({row.reason for row in rows}) == 1
+    head = f"{worst.verdict}: {_few(fold(row.name for row in rows))}{count}"
+    return head, worst.reason if alike else f"most at {worst.name}: {worst.reason}"
+
+
+def _held(audit: Audited) -> str:
+    kinds = {row.name: (row.verdict, row.reason) for row in audit.rows}
+    reasons: dict[str, list[str]] = {}
+    for pattern, names in fold_cells(kinds).items():
+        verdict, reason = kinds[names[0]]
+        if verdict == "held":
+            reasons.setdefault(reason, []).append(pattern)
+    lines = [_wrapped(f"held: {_few(where)}: {why}", "  ") for why, where in reasons.items()]
+    return "\n".join(_cut(lines, _MOST_PROBLEMS, "reasons"))
+
+
+def _notes(audit: Audited) -> str:
+    notes = [f"note: {f.kind}: {f.message}" for f in audit.findings if not f.problem]
+    return "\n".join(_wrapped(note, "  ") for note in notes)
+
+
+# --- the table
+
+
+def _table(rows: Sequence[AuditRow]) -> str:
+    if not rows:
+        return ""
+    by_name = {row.name: row for row in rows}
+    lines = [
+        _line(label, [by_name[name] for name in names]) for label, names in _groups(rows).items()
+    ]
+    lines, left = [_HEAD, *lines[:_MOST_LINES]], lines[_MOST_LINES:]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    room = _COLUMNS - sum(widths[1:]) - (len(_HEAD) - 1) * len(_GAP)
+    widths[0] = min(widths[0], room)
+    text = [_aligned(line, widths) for line in lines]
+    if left:
+        more = sum(int(line[1]) for line in left)
+        text.append(f"… and {more} more parameters; to_json and to_html have them all")
+    return "\n".join(text)
+
+
+def _groups(rows: Sequence[AuditRow]) -> dict[str, list[str]]:
+    """Group the names of rows alike, more of them in one line where there are too many lines."""
+    kinds = {row.name: _kind(row) for row in rows}
+    alike: dict[Hashable, list[str]] = {}
+    for name, kind in kinds.items():
+        alike.setdefault(kind, []).append(name)
+    folded = {p: n for names in alike.values() for p, n in fold(names).items()}
+    if len(folded) > _MOST_LINES:
+        folded = fold_cells(kinds)
+    if len(folded) > _MOST_LINES:
+        folded = {_first_of(names): names for names in alike.values()}
+    order = {row.name: position for position, row in enumerate(rows)}
+    return dict(sorted(folded.items(), key=lambda item: order[item[1][0]]))
+
+
+def _first_of(names: Sequence[str]) -> str:
+    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
+
+
+def _kind(row: AuditRow) -> Hashable:
+    return row.verdict, row.rule, row.lr, row.weight_decay, without_numbers(row.reason)
+
+
+def _line(pattern: str, rows: Sequence[AuditRow]) -> tuple[str, ...]:
+    first = rows[0]
+    change = _figures([row.max_change for row in rows])
+    return (
+        pattern,
+        str(len(rows)),
+        first.verdict,
+        _figures([first.lr]),
+        _figures([first.weight_decay]),
+        _figures([row.gradient for row in rows]),
+        # bits that differ without a distance are the signs of zeros
+        "±0" if first.bits_changed and not any(r.max_change for r in rows) else change,
+    )
+
+
+def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
+    name, n, *others = line
+    if len(name) > widths[0]:
+        # the end of a name tells more than its beginning
+        name = "…" + name[len(name) - widths[0] + 1 :]
+    cells = [name.ljust(widths[0]), n.rjust(widths[1]), *map(str.ljust, others, widths[2:])]
+    return _GAP.join(cells).rstrip()
+
+
+def _figures(values: Iterable[float | None]) -> str:
+    known = [value for value in values if value is not None]
+    if not known:
+        return "–"
+    broken = [value for value in known if not math.isfinite(value)]
+    if broken:
+        return f"{broken[0]}"
+    low, high = f"{min(known):.2g}", f"{max(known):.2g}"
+    return low if low == high else f"{low}–{high}"
+
+
+# --- text
+
+
+def without_numbers(reason: str) -> str:
+    """Return a reason without its numbers, by which those of one kind are alike."""
+    return re.sub(r"[0-9][0-9.]*(?:e[+-]?[0-9]+)?", "#", reason)
+
+
+def _few(patterns: Iterable[str]) -> str:
+    shown = list(patterns)
+    more = len(shown) - _MOST_PATTERNS
+    return ", ".join(shown[:_MOST_PATTERNS]) + (f" and {more} more" if more > 0 else "")
+
+
+def _cut(lines: Sequence[str], most: int, what: str) -> list[str]:
+    more = len(lines) - most
+    return [*lines[:most], *([f"… and {more} more {what}"] if more > 0 else [])]
+
+
+def _count(number: int, noun: str) -> str:
+    return f"{number} {noun}" + ("" if number == 1 else "s")
+
+
+def _wrapped(text: str, indent: str, first: str = "") -> str:
+    return textwrap.fill(
+        text,
+        _COLUMNS,
+        initial_indent=first,
+        subsequent_indent=indent,
+        break_on_hyphens=False,
+    )

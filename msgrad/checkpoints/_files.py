@@ -1,0 +1,253 @@
+"""A checkpoint file that is whole or not there: named values and a description."""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+import tempfile
+from collections.abc import Callable, Collection, Mapping
+from pathlib import Path
+from typing import Any, Literal
+
+import mindspore as ms
+import numpy as np
+from mindspore import Parameter, Tensor
+
+from msgrad.errors import CheckpointError
+from msgrad.network import copy_of
+from msgrad.optim import owner_of
+
+_META = "msgrad.meta"
+_FORMAT = 1
+
+
+def write_file(
+    path: str | os.PathLike[str], values: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
+    """Write named values and a description, as a checkpoint that is either whole or not there.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    # a value without elements is dropped by save_checkpoint without a word
+    values = {name: value for name, value in values.items() if value.size}
+    described = {"format": _FORMAT, "values": list(values), **meta}
+    # as bytes: a string in append_dict does not survive in every format
+    text = np.frombuffer(json.dumps(described).encode(), np.uint8).copy()
+    write_values(path, {**values, _META: Tensor(text)})
+
+
+def write_values(
+    path: str | os.PathLike[str],
+    values: Mapping[str, Tensor],
+    kind: Literal["ckpt", "safetensors"] = "ckpt",
+) -> None:
+    """Write a checkpoint of MindSpore that is either whole or not there.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    entries = [
+        {"name": name, "data": Tensor(copy_of(value), value.dtype)}
+        for name, value in values.items()
+    ]
+    write_whole(path, lambda part: ms.save_checkpoint(entries, str(part), format=kind), kind)
+
+
+def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object], ending: str) -> None:
+    """Let a file be written beside the path, then rename it; missing folders are made.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    target = Path(path)
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
+            part = Path(folder) / f"part.{ending}"
+            write(part)
+            with part.open("rb") as file:
+                os.fsync(file.fileno())
+            os.replace(part, target)
+    except (OSError, RuntimeError, ValueError) as error:
+        raise CheckpointError(
+            f"path {str(target)!r} cannot be written: {_first_line(error)}"
+        ) from error
+
+
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[str, Any]]:
+    """Read a file of `write_file`.
+
+    Raises:
+        CheckpointError: There is no such file, it is damaged, or something else wrote it.
+    """
+    target = Path(path)
+    if not target.is_file():
+        raise CheckpointError(f"path {str(target)!r} is no file; give what TrainStep.save wrote")
+    with tempfile.TemporaryDirectory() as folder:
+        # load_checkpoint wants the ending
+        link = Path(folder) / "part.ckpt"
+        link.symlink_to(target.resolve())
+        try:
+            values = ms.load_checkpoint(str(link))
+        except (OSError, RuntimeError, ValueError, TypeError) as error:
+            raise CheckpointError(
+                f"path {str(target)!r} is damaged or no checkpoint: {_first_line(error)}"
+            ) from error
+    meta = take_meta(path, values)
+    if meta is None:
+        raise CheckpointError(
+            f"path {str(target)!r} is a checkpoint that TrainStep.save did not write; load it with "
+            "msgrad.load_weights"
+        )
+    return values, meta
+
+
+def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str, Any] | None:
+    """Take the description out of the values of a file; None where `write_file` did not write it.
+
+    Raises:
+        CheckpointError: Values that it names are missing, or a later msgrad wrote it.
+    """
+    target = Path(path)
+    text = values.pop(_META, None)
+    if text is None:
+        return None
+    try:
+        meta = json.loads(text.asnumpy().tobytes().decode())
+        later, names = meta["format"] > _FORMAT, meta["values"]
+    except (ValueError, KeyError, TypeError) as error:
+        raise CheckpointError(
+            f"path {str(target)!r} is damaged: its description cannot be read; give another file"
+        ) from error
+    if later:
+        raise CheckpointError(
+            f"path {str(target)!r} was written by a later msgrad; install that one"
+        )
+    lost = [name for name in names if name not in values]
+    if lost:
+        raise CheckpointError(
+            f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first"
+        )
+    return meta
+
+
+def _first_line(error: BaseException) -> str:
+    return str(error).strip().split("\n")[0]
+
+
+# Slots of all optimizers of MindSpore 2.7 and 2.10, and what msgrad's own steps keep. A name in
+# front of a weight's is not enough: `backbone.fc.weight` may stand beside `fc.weight`.
+_SLOTS = frozenset(
+    [
+        "accum",
+        "accum_update",
+        "adam_m",
+        "adam_v",
+        "ax",
+        "ax_",
+        "exp_avg",
+        "exp_avg_sq",
+        "exp_inf",
+        "hold_flag",
+        "hold_mask",
+        "lamb_m",
+        "lamb_v",
+        "linear",
+        "max_exp_avg_sq",
+        "mean_grad",
+        "mean_square",
+        "moment",
+        "moment1",
+        "moment2",
+        "moments",
+        "momentum_buf",
+        "msgrad.rate",
+        "prev",
+        "stat",
+        "step_size",
+    ]
+)
+# A mask of a slot stands in front of the slot: `hold_mask.moments.<weight>`.
+_MASK = "hold_mask."
+_COUNTERS = re.compile(
+    r"global_step|step_t|state_step|afactor_step|beta[12]_power|momentum|learning_rate\w*"
+    r"|scale_sense|current_iterator_step|last_overflow_iterator_step|msgrad\.meta|updates\.due"
+    r"|epoch_num|step_num|scale_value|counter"
+)
+
+
+def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+    """Read all tensors of a `.ckpt` or `.safetensors` file, whatever its ending is.
+
+    A `.ckpt` that ends exactly between two values cannot be told from a shorter one.
+
+    Args:
+        path: The file.
+
+    Returns:
+        The tensors by name.
+
+    Raises:
+        CheckpointError: There is no such file, or it is damaged or of another kind.
+    """
+    target = Path(path)
+    if not target.is_file():
+        raise CheckpointError(f"path {str(target)!r} is no file; give a .ckpt or .safetensors file")
+    try:
+        values = _loaded(target, _kind(target))
+    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+        raise CheckpointError(
+            f"path {str(target)!r} of {target.stat().st_size} bytes cannot be read, it is damaged "
+            "or no checkpoint; give a whole file that MindSpore wrote"
+        ) from error
+    return {name: value for name, value in values.items() if isinstance(value, Tensor)}
+
+
+def _kind(path: Path) -> str:
+    """Say which kind of file it is, by its beginning.
+
+    Raises:
+        ValueError: It begins like a safetensors file and is none; MindSpore would leave it open.
+    """
+    with path.open("rb") as file:
+        length = int.from_bytes(file.read(8), "little")
+        if file.read(1) != b"{":
+            return "ckpt"
+        # a foreign file may claim more than memory can hold
+        header = json.loads(b"{" + file.read(min(length - 1, path.stat().st_size)))
+    ends = [entry["data_offsets"][1] for key, entry in header.items() if key != "__metadata__"]
+    if 8 + length + max(ends, default=0) != path.stat().st_size:
+        raise ValueError("the values have another size than the header says")
+    return "safetensors"
+
+
+def _loaded(path: Path, kind: str) -> dict[str, object]:
+    with tempfile.TemporaryDirectory() as folder:
+        # load_checkpoint wants the ending
+        link = Path(folder) / f"part.{kind}"
+        link.symlink_to(path.resolve())
+        return ms.load_checkpoint(str(link), format=kind)
+
+
+def state_among(names: Collection[str]) -> set[str]:
+    """Return those of the names in a checkpoint that are of an optimizer's or a step's state.
+
+    Examples:
+        >>> sorted(state_among(["fc.weight", "moment1.fc.weight", "global_step", "body.fc.weight"]))
+        ['global_step', 'moment1.fc.weight']
+    """
+    known = set(names)
+    return {name for name in names if _COUNTERS.fullmatch(name) or _is_slot(name, known)}
+
+
+def _is_slot(name: str, known: Collection[str]) -> bool:
+    owner = owner_of(name, known)
+    if owner is None:
+        return False
+    slot = name.removesuffix(owner)
+    if slot != _MASK:
+        slot = slot.removeprefix(_MASK)
+    # a slot without a dot before the weight was found by its name already
+    return not slot.endswith(".") or slot.removesuffix(".") in _SLOTS

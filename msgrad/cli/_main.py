@@ -1,0 +1,206 @@
+"""The command line: parses, calls the library, prints; errors are one line."""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import sys
+import traceback
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from dataclasses import asdict
+from typing import NoReturn
+
+from msgrad.cli._audit import audit
+from msgrad.cli._diff import diff
+from msgrad.cli._doctor import checks
+from msgrad.cli._plan import plan
+from msgrad.cli._terminal import BROKEN, FOUND, OK, STOPPED, UNUSABLE, print_table
+from msgrad.cli._train import train
+from msgrad.errors import MsgradError, PlanError
+
+_CODES = """
+exit codes:
+  0  all is well
+  1  {found}
+  2  the command line or a file cannot be used
+  3  an error inside msgrad or MindSpore; --debug shows where
+  130  stopped by Ctrl-C; 143 where MindSpore answered it
+"""
+
+
+class _Parser(argparse.ArgumentParser):
+    def error(self, message: str) -> NoReturn:
+        # one line, without the usage
+        if message.endswith("required: CONFIG"):
+            # --set takes all words that follow it
+            message += ", before --set"
+        self.exit(UNUSABLE, f"{self.prog}: {message}; see {self.prog} --help\n")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Run one command.
+
+    Args:
+        arguments: The words after ``msgrad``; None takes those of the process.
+
+    Returns:
+        The exit code: 0, 1 where something was found, 2 where the command or a file cannot be used,
+        3 for an error inside, 130 where Ctrl-C stopped it.
+    """
+    given = _parser().parse_args(arguments)
+    try:
+        return given.run(given)
+    except BrokenPipeError:
+        # `msgrad … | head` has seen enough; Python would complain once more at its end
+        with suppress(OSError):
+            os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return OK
+    except KeyboardInterrupt:
+        hint = "; --resume goes on after its last epoch" if given.run is train else ""
+        print(f"\nmsgrad: stopped{hint}", file=sys.stderr)
+        return STOPPED
+    except (MsgradError, OSError) as error:
+        return _failed(error, UNUSABLE, "", debug=given.debug)
+    # never a traceback, whatever it is
+    except Exception as error:
+        return _failed(error, BROKEN, f"{type(error).__name__}: ", debug=given.debug)
+
+
+def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
+    if debug:
+        traceback.print_exception(error)
+    if isinstance(error, PlanError):
+        # a line for each problem
+        lines = [" ".join(str(problem).split()) for problem in error.problems]
+    else:
+        lines = [kind + " ".join(str(error).split())]
+    for line in lines:
+        print(f"msgrad: {line}", file=sys.stderr)
+    return code
+
+
+def _parser() -> argparse.ArgumentParser:
+    import msgrad
+
+    parser = _Parser("msgrad", description="Which weights of a MindSpore network may change.")
+    parser.add_argument("--version", action="version", version=f"msgrad {msgrad.__version__}")
+    parser.add_argument("--debug", action="store_true", help="show where an error comes from")
+    commands = parser.add_subparsers(required=True, metavar="COMMAND")
+    _add_plan(commands)
+    _add_train(commands)
+    _add_audit(commands)
+    _add_diff(commands)
+    _add(
+        commands,
+        "doctor",
+        _doctor,
+        "look whether what msgrad needs is there and works",
+        "msgrad doctor",
+        "something is not as it has to be; its line says what to do",
+    )
+    return parser
+
+
+def _add_plan(commands: argparse._SubParsersAction) -> None:
+    plans = _add(
+        commands,
+        "plan",
+        plan,
+        "say what a config would do to every weight, without training",
+        "msgrad plan configs/digits_freeze_conv1.yaml --set optimizer.weight_decay=0.1",
+        "never",
+    )
+    _add_config(plans)
+    reach = "compile the gradient graph, to find what no gradient reaches; else nothing is compiled"
+    plans.add_argument("--reach", action="store_true", help=reach)
+
+
+def _add_train(commands: argparse._SubParsersAction) -> None:
+    trains = _add(
+        commands,
+        "train",
+        train,
+        "train as a config says, and show what moved",
+        "msgrad train configs/digits_freeze_conv1.yaml --set epoch_size=3",
+        "a weight that is held moved, or the audit before the training found problems",
+    )
+    _add_config(trains)
+    resume = "go on with a run that was stopped: its ckpt_save_dir"
+    trains.add_argument("--resume", metavar="PATH", help=resume)
+
+
+def _add_audit(commands: argparse._SubParsersAction) -> None:
+    audits = _add(
+        commands,
+        "audit",
+        audit,
+        "run a few real steps of a config, and say what happened to every weight and why",
+        "msgrad audit configs/digits_freeze_conv1.yaml --html audit.html",
+        "the audit found problems",
+    )
+    _add_config(audits)
+    audits.add_argument("--html", metavar="PATH", help="also write a page with a picture")
+
+
+def _add_diff(commands: argparse._SubParsersAction) -> None:
+    diffs = _add(
+        commands,
+        "diff",
+        diff,
+        "compare the weights in two checkpoint files, bit by bit",
+        "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
+        "a held weight moved, or is missing or of another shape in one of the files",
+    )
+    diffs.add_argument("a", metavar="A", help="a .ckpt or .safetensors file")
+    diffs.add_argument("b", metavar="B", help="another one")
+    held = "patterns of weights that may not have moved"
+    diffs.add_argument(
+        "--held", metavar="PATTERN", nargs="+", action="extend", default=[], help=held
+    )
+
+
+def _add_config(command: argparse.ArgumentParser) -> None:
+    command.add_argument("config", metavar="CONFIG", help="a YAML file, see configs/")
+    changes = "change keys of the config, as optimizer.learning_rate=0.01 or plan.0.freeze=conv1"
+    command.add_argument(
+        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=changes
+    )
+
+
+def _add(
+    commands: argparse._SubParsersAction,
+    name: str,
+    run: Callable[[argparse.Namespace], int],
+    what: str,
+    example: str,
+    found: str,
+) -> argparse.ArgumentParser:
+    parser = commands.add_parser(
+        name,
+        help=what,
+        description=f"{what[0].upper()}{what[1:]}.",
+        epilog=f"example:\n  {example}\n{_CODES.format(found=found)}",
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+    )
+    parser.add_argument("--json", action="store_true", help="print JSON, for machines")
+    # in both places, and the command's does not undo the other
+    parser.add_argument(
+        "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
+    )
+    parser.set_defaults(run=run)
+    return parser
+
+
+# --- doctor
+
+
+def _doctor(given: argparse.Namespace) -> int:
+    found = list(checks())
+    if given.json:
+        print(json.dumps([asdict(check) for check in found], indent=2))
+    else:
+        rows = [("ok" if c.ok else "FAILED", c.name, c.found, c.remedy) for c in found]
+        print_table(("", "what", "found", "what to do"), rows)
+    return OK if all(check.ok for check in found) else FOUND

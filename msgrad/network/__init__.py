@@ -1,0 +1,107 @@
+"""Reads a network: patterns and names, its tree, its values and their bits, its reach."""
+
+from msgrad.network._fold import fold, fold_cells
+from msgrad.network._match import CellMatcher, NetPattern, ParameterMatcher, show
+from msgrad.network._names import Names, last_wins, nearest, select_names
+from msgrad.network._pattern import parse
+from msgrad.network._reach import (
+    TRIALS,
+    GradientCell,
+    Reach,
+    by_trials,
+    find_reach,
+    one,
+    random_inputs,
+    reach,
+    silence,
+    sorted_reach,
+)
+from msgrad.network._rollback import Rollback, rolled_back, seeds_kept
+from msgrad.network._select import CellPattern, Pattern, Selection, select, select_cells
+from msgrad.network._snapshot import (
+    Movement,
+    MovementRow,
+    Snapshot,
+    compare_arrays,
+    fingerprint,
+    fingerprint_of,
+)
+from msgrad.network._source import Source, closure_of, source_of
+from msgrad.network._summary import Summary, inner_network, short_number, summary
+from msgrad.network._tree import (
+    cell_paths,
+    children,
+    collector_paused,
+    core_of,
+    every_cell,
+    forget_compiled,
+    is_wrapper,
+    layers_of,
+    paths_of,
+    places,
+    recall_compiled,
+)
+from msgrad.network._values import bits, copy_of, hidden, hide, rename_hidden, write, writes
+
+__all__ = [
+    "TRIALS",
+    "CellMatcher",
+    "CellPattern",
+    "GradientCell",
+    "Movement",
+    "MovementRow",
+    "Names",
+    "NetPattern",
+    "ParameterMatcher",
+    "Pattern",
+    "Reach",
+    "Rollback",
+    "Selection",
+    "Snapshot",
+    "Source",
+    "Summary",
+    "bits",
+    "by_trials",
+    "cell_paths",
+    "children",
+    "closure_of",
+    "collector_paused",
+    "compare_arrays",
+    "copy_of",
+    "core_of",
+    "every_cell",
+    "find_reach",
+    "fingerprint",
+    "fingerprint_of",
+    "fold",
+    "fold_cells",
+    "forget_compiled",
+    "hidden",
+    "hide",
+    "inner_network",
+    "is_wrapper",
+    "last_wins",
+    "layers_of",
+    "nearest",
+    "one",
+    "parse",
+    "paths_of",
+    "places",
+    "random_inputs",
+    "reach",
+    "recall_compiled",
+    "rename_hidden",
+    "rolled_back",
+    "seeds_kept",
+    "select",
+    "select_cells",
+    "select_names",
+    "short_number",
+    "show",
+    "silence",
+    "sorted_reach",
+    "source_of",
+    "summary",
+    "write",
+    "writes",
+]

@@ -1,0 +1,202 @@
+"""A summary: how many weights of a network may move, and how many bytes they take."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+
+from mindspore import Parameter, nn
+
+from msgrad.errors import ArgumentTypeError
+from msgrad.network._tree import layers_of, paths_of, places
+
+# What MindSpore and msgrad call the one child of a cell that only adds a loss or a cast.
+_SHELLS = ("network", "_backbone", "net")
+
+
+@dataclass(frozen=True)
+class CellSummary:
+    """The weights under one cell at the top of a network.
+
+    Attributes:
+        cell: The path of the cell; ``""`` for what the network itself owns.
+        trainable: Elements that may move.
+        total: Elements.
+        trainable_bytes: Bytes that may move.
+        total_bytes: Bytes.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> mg.summary(nn.SequentialCell(nn.Dense(4, 8), nn.ReLU())).rows[0].total_bytes
+        160
+    """
+
+    cell: str
+    trainable: int
+    total: int
+    trainable_bytes: int
+    total_bytes: int
+
+
+@dataclass(frozen=True, repr=False)
+class Summary:
+    """What may move in a network, in total and for each cell at the top.
+
+    Attributes:
+        rows: One for each cell at the top that holds parameters, in network order.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> mg.summary(net).untrainable_bytes
+        0
+    """
+
+    rows: tuple[CellSummary, ...]
+
+    @property
+    def trainable(self) -> int:
+        """Elements that may move."""
+        return sum(row.trainable for row in self.rows)
+
+    @property
+    def untrainable(self) -> int:
+        """Elements that may not move."""
+        return self.total - self.trainable
+
+    @property
+    def total(self) -> int:
+        """Elements, each parameter once."""
+        return sum(row.total for row in self.rows)
+
+    @property
+    def trainable_bytes(self) -> int:
+        """Bytes of what may move."""
+        return sum(row.trainable_bytes for row in self.rows)
+
+    @property
+    def untrainable_bytes(self) -> int:
+        """Bytes of what may not move."""
+        return self.total_bytes - self.trainable_bytes
+
+    @property
+    def total_bytes(self) -> int:
+        """Bytes, each parameter once."""
+        return sum(row.total_bytes for row in self.rows)
+
+    def __repr__(self) -> str:
+        head = (
+            f"trainable {short_number(self.trainable)} of {short_number(self.total)} "
+            f"({_percent(self.trainable, self.total)})"
+        )
+        return "\n".join([head, *_aligned([_texts(row) for row in self.rows])])
+
+
+def summary(net: nn.Cell) -> Summary:
+    """Count the weights that may move and those that may not, for each cell at the top.
+
+    For a network they are told apart by `requires_grad`. For a train cell or a ``TrainStep`` they
+    are what its optimizer holds, whatever the flags say, and only its network is counted. Norm
+    statistics count as weights that may not move.
+
+    Args:
+        net: Network, train cell or ``TrainStep``; it is not changed.
+
+    Returns:
+        Counts in elements and bytes; printed, it is a small table.
+
+    Raises:
+        ArgumentTypeError: ``net`` is no Cell.
+        ConflictError: Two different parameters have one name.
+
+    Examples:
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> for parameter in net[0].get_parameters():
+        ...     parameter.requires_grad = False
+        >>> mg.summary(net)
+        trainable 18 of 58 (31.0 %)
+          0   0 of 40    0.0 %   0 B of 160 B
+          2  18 of 18  100.0 %  72 B of  72 B
+    """
+    if not isinstance(net, nn.Cell):
+        raise ArgumentTypeError(f"net {net!r} is no Cell; give the network or its train cell")
+    moves = _rule(net)
+    network = inner_network(net)
+    own = layers_of(network)
+    first = {place.parameter: place for place in reversed(places(network))}
+    tops: dict[str, list[Parameter]] = {}
+    for parameter in paths_of(network):
+        place = first[parameter]
+        top = "" if place.owner in own else place.path.partition(".")[0]
+        tops.setdefault(top, []).append(parameter)
+    return Summary(tuple(_row(top, inside, moves) for top, inside in tops.items()))
+
+
+def _rule(net: nn.Cell) -> Callable[[Parameter], bool]:
+    """Return the test of what moves: what the optimizer holds, or else the flag."""
+    optimizer = net._cells.get("optimizer")
+    if optimizer is None:
+        return lambda parameter: bool(parameter.requires_grad)
+    # A TrainStep answers for the flags of now, its optimizer for those of the last call.
+    held = getattr(net, "trainable", None)
+    names = set(held if held is not None else (p.name for p in optimizer.parameters))
+    return lambda parameter: parameter.name in names
+
+
+def inner_network(net: nn.Cell) -> nn.Cell:
+    """Return the network inside a train cell, a loss cell or a cast, if it holds all parameters."""
+    if net._cells.get("optimizer") is not None and net._cells.get("network") is not None:
+        net = net._cells["network"]
+    while True:
+        tops = {place.path.partition(".")[0] for place in places(net)}
+        shell = next((key for key in _SHELLS if tops == {key} and key in net._cells), None)
+        if shell is None:
+            return net
+        net = net._cells[shell]
+
+
+def _row(cell: str, inside: list[Parameter], moves: Callable[[Parameter], bool]) -> CellSummary:
+    moving = [parameter for parameter in inside if moves(parameter)]
+    return CellSummary(
+        cell,
+        trainable=sum(parameter.size for parameter in moving),
+        total=sum(parameter.size for parameter in inside),
+        trainable_bytes=sum(parameter.nbytes for parameter in moving),
+        total_bytes=sum(parameter.nbytes for parameter in inside),
+    )
+
+
+def _texts(row: CellSummary) -> tuple[str, ...]:
+    return (
+        row.cell or "(itself)",
+        short_number(row.trainable),
+        short_number(row.total),
+        _percent(row.trainable, row.total),
+        short_number(row.trainable_bytes, "B"),
+        short_number(row.total_bytes, "B"),
+    )
+
+
+def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
+    width = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    return [
+        f"  {name:{width[0]}}  {held:>{width[1]}} of {all_:>{width[2]}}  {share:>{width[3]}}"
+        f"  {held_bytes:>{width[4]}} of {all_bytes:>{width[5]}}"
+        for name, held, all_, share, held_bytes, all_bytes in rows
+    ]
+
+
+def short_number(number: int, unit: str = "") -> str:
+    """Return a number with one decimal and the prefix k, M, G or T, of steps of a thousand."""
+    if number < 1000:
+        return f"{number} {unit}".rstrip()
+    power = next(power for power in (1, 2, 3, 4) if round(number / 1000**power, 1) < 1000)
+    return f"{number / 1000**power:.1f} {'kMGT'[power - 1]}{unit}"
+
+
+def _percent(part: int, whole: int) -> str:
+    return f"{100 * part / whole if whole else 0:.1f} %"

@@ -1,0 +1,29 @@
+"""Optimizers: their state and rates by weight, groups, holding at run time."""
+
+from msgrad.optim._groups import layer_decay, no_decay, param_groups
+from msgrad.optim._hold import HoldOptimizer, blank
+from msgrad.optim._state import (
+    Rates,
+    own_parameters,
+    owner_of,
+    rates_by_weight,
+    rates_of,
+    replace_parameters,
+)
+from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper
+
+__all__ = [
+    "ClippedOptimizer",
+    "HoldOptimizer",
+    "OptimizerWrapper",
+    "Rates",
+    "blank",
+    "layer_decay",
+    "no_decay",
+    "own_parameters",
+    "owner_of",
+    "param_groups",
+    "rates_by_weight",
+    "rates_of",
+    "replace_parameters",
+]

@@ -1,0 +1,37 @@
+"""Rules and stages from a dict or YAML, resolved in a network, put in force."""
+
+from msgrad.plans._document import Document, KeyPath, parse_document, read_document
+from msgrad.plans._plan import Applied, Plan
+from msgrad.plans._resolve import ResolvedRules
+from msgrad.plans._schema import (
+    MAPPING,
+    PATTERNS,
+    SWITCH,
+    TEXT,
+    Checker,
+    Kind,
+    UnfitError,
+    number,
+    one_of,
+    whole,
+)
+
+__all__ = [
+    "MAPPING",
+    "PATTERNS",
+    "SWITCH",
+    "TEXT",
+    "Applied",
+    "Checker",
+    "Document",
+    "KeyPath",
+    "Kind",
+    "Plan",
+    "ResolvedRules",
+    "UnfitError",
+    "number",
+    "one_of",
+    "parse_document",
+    "read_document",
+    "whole",
+]

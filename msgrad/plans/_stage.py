@@ -1,0 +1,86 @@
+"""A stage of a plan as it was written, before a network says what the rest is."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from msgrad.plans._document import KeyPath
+from msgrad.plans._rule import written
+from msgrad.plans._schema import PATTERNS, SWITCH, whole
+
+REST = "the rest"
+LENGTHS = ("epochs", "steps")
+STAGE_KINDS = {
+    "train": PATTERNS,
+    "freeze": PATTERNS,
+    "epochs": whole(),
+    "steps": whole(),
+    "cumulative": SWITCH,
+    "statistics": SWITCH,
+    "dropout": SWITCH,
+}
+
+
+@dataclass(frozen=True)
+class PlanStage:
+    """One stage of a plan.
+
+    Attributes:
+        train: Patterns of what trains, or none.
+        freeze: Patterns of what is frozen, or none.
+        epochs: Length in epochs.
+        steps: Length in steps.
+        cumulative: Whether it also trains what the stages before it trained.
+        statistics: As in `Stage`; None where it was not given.
+        dropout: As in `Stage`; None where it was not given.
+        number: Its place among the stages, from 1.
+        place: Where it stands: ``plan.yaml:14``, or nothing.
+        path: Where it stands in its document.
+
+    Examples:
+        >>> PlanStage(train=("head",), epochs=2).to_dict()
+        {'train': 'head', 'epochs': 2}
+    """
+
+    train: tuple[Any, ...] = ()
+    freeze: tuple[Any, ...] = ()
+    epochs: int | None = None
+    steps: int | None = None
+    cumulative: bool = False
+    statistics: bool | None = None
+    dropout: bool | None = None
+    number: int = field(default=1, compare=False)
+    location: str = field(default="", compare=False)
+    path: KeyPath = field(default=(), compare=False)
+
+    @property
+    def name(self) -> str:
+        """What to call it."""
+        return f"stage {self.number}"
+
+    @property
+    def label(self) -> str:
+        """Its name, and its place in the file."""
+        return f"{self.name} ({self.location})" if self.location else f"{self.name} of the plan"
+
+    @property
+    def rest(self) -> bool:
+        """Whether it trains what no stage before it trained."""
+        return self.train == (REST,)
+
+    @property
+    def unit(self) -> Literal["epochs", "steps"] | None:
+        """What its length counts, None for an open stage."""
+        if self.epochs is not None:
+            return "epochs"
+        return "steps" if self.steps is not None else None
+
+    def to_dict(self) -> dict[str, Any]:
+        """Return it as it could be written."""
+        what = "train" if self.train else "freeze"
+        own = {what: written(self.train or self.freeze)}
+        for name in ("epochs", "steps", "statistics", "dropout"):
+            if getattr(self, name) is not None:
+                own[name] = getattr(self, name)
+        return {**own, **({"cumulative": True} if self.cumulative else {})}

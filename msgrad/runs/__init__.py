@@ -1,0 +1,43 @@
+"""One YAML file, one run: config, task, network, training, evaluation, dry run."""
+
+from msgrad.runs._audit import StepAudit, audits, first_batch
+from msgrad.runs._build import Run, build
+from msgrad.runs._config import load_config
+from msgrad.runs._dry_run import (
+    ADAPTS,
+    KEPT,
+    NO_GRADIENT,
+    TO_THE_END,
+    TRAINS,
+    UNTRAINABLE,
+    DryRun,
+    Fate,
+    StageFates,
+    TakenBy,
+    dry_run,
+)
+from msgrad.runs._results import Epoch, RunResult
+from msgrad.runs._train import train
+
+__all__ = [
+    "ADAPTS",
+    "KEPT",
+    "NO_GRADIENT",
+    "TO_THE_END",
+    "TRAINS",
+    "UNTRAINABLE",
+    "DryRun",
+    "Epoch",
+    "Fate",
+    "Run",
+    "RunResult",
+    "StageFates",
+    "StepAudit",
+    "TakenBy",
+    "audits",
+    "build",
+    "dry_run",
+    "first_batch",
+    "load_config",
+    "train",
+]

@@ -1,0 +1,80 @@
+"""The audit of a run: every train step in every stage, on a batch of its data."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from mindspore import Tensor
+from mindspore.dataset import Dataset
+
+from msgrad.auditing import Audit, audit
+from msgrad.errors import PlanError
+from msgrad.runs._build import Run, each_stage
+
+
+@dataclass(frozen=True)
+class StepAudit:
+    """The audit of one train step in one stage.
+
+    Attributes:
+        step: The name of the train step.
+        stage: The stage, from 1; None where the plan has none.
+        audit: What it found.
+    """
+
+    step: str
+    stage: int | None
+    audit: Audit
+
+
+def audits(run: Run, batch: Sequence[Tensor], steps: int = 3) -> Iterator[StepAudit]:
+    """Audit every train step of a run in every stage; the run is as before afterwards.
+
+    Args:
+        run: The run, before it trains.
+        batch: What the steps are called with.
+        steps: Real steps that each audit makes and takes back.
+    """
+    for stage in each_stage(run):
+        for name, step in run.steps.items():
+            yield StepAudit(name, stage, audit(step, *batch, steps=steps))
+
+
+def first_batch(run: Run, dataset: Dataset | None = None) -> tuple[tuple[Tensor, ...], str | None]:
+    """Return a batch of the data of a run, or what its task gives where there is no data.
+
+    Args:
+        run: The run.
+        dataset: Where to take it; that of the task by default.
+
+    Returns:
+        The batch, and why it is not of the data; None where it is.
+
+    Raises:
+        PlanError: There is neither data nor a function ``inputs`` in the task.
+    """
+    try:
+        batches = dataset or _batches(run)
+        batch = next(batches.create_tuple_iterator(num_epochs=1), None)
+        if batch is None:
+            raise PlanError(no_batch(run))
+        return tuple(batch), None
+    except (PlanError, OSError) as error:
+        if not run.task.has("inputs"):
+            raise
+        return tuple(run.task.call("inputs", run.config)), str(error)
+
+
+def no_batch(run: Run) -> str:
+    """Say that the data of a run fill no batch."""
+    return (
+        f"datasets() of task {run.task.name!r} gives no batch; lower batch_size "
+        f"{run.config.batch_size}, or mend the data"
+    )
+
+
+def _batches(run: Run) -> Dataset:
+    run.config.check_paths("data_dir")
+    batches, _ = run.task.call("datasets", run.config)
+    return batches

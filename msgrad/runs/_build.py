@@ -1,0 +1,275 @@
+"""A run: the network of a config, its plan applied, and the steps that train it."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, communication, nn
+
+from msgrad.backend import use_device, why_not_ascend
+from msgrad.checkpoints import load_weights
+from msgrad.errors import CheckpointError, DeviceError, PlanError
+from msgrad.freezing import records_of
+from msgrad.plans import Applied, Checker, Kind, parse_document, read_document
+from msgrad.runs._config import Config
+from msgrad.runs._keys import OptimizerKeys
+from msgrad.runs._optimizers import make_rate, optimizer_maker
+from msgrad.runs._task import Task, load_task
+from msgrad.training import Position, Schedule, TrainStep
+
+_LOG = logging.getLogger("msgrad")
+THE_STEP = "train"
+
+
+@dataclass
+class Run:
+    """What a config gives when it is built.
+
+    Attributes:
+        config: The config, the keys of the task filled up.
+        task: The functions of the task file.
+        device: The device that was taken.
+        net: The network, its weights loaded.
+        applied: The plan as it stands on the network.
+        steps: The train steps by name; one without a name is called ``train``.
+        schedule: The stages; None where the plan has none.
+        rank: The number of this process among those that train together.
+    """
+
+    config: Config
+    task: Task
+    device: str
+    net: nn.Cell
+    applied: Applied
+    steps: dict[str, TrainStep]
+    schedule: Schedule | None
+    rank: int = 0
+    makers: dict[str, Callable[[Any], nn.Cell]] = field(default_factory=dict, repr=False)
+
+
+def build(config: Config, *, dry: bool = False, data: bool = True) -> Run:
+    """Take the device, make the network, apply the plan, and make the steps.
+
+    Args:
+        config: The config.
+        dry: To look at and not to train: on the CPU, in this process alone, with the first weights.
+        data: Whether ``data_dir`` has to be there.
+
+    Returns:
+        The run; nothing is compiled yet.
+
+    Raises:
+        PlanError: The task or the plan does not fit, or files are not there.
+        CheckpointError: ``ckpt_path`` does not fit the network.
+        DeviceError: The device cannot be used.
+    """
+    if not dry:
+        config.check_paths(*(("data_dir", "ckpt_path") if data else ("ckpt_path",)))
+    task = load_task(config.task, config.source.folder)
+    config = _checked(config, task)
+    device = _device(config, dry=dry)
+    config = _without_what_a_cpu_lacks(config, device, dry=dry)
+    ms.set_seed(config.seed)
+    net = task.call("network", config)
+    if not isinstance(net, nn.Cell):
+        raise PlanError(f"network() of task {task.name!r} returned {net!r}; return a Cell")
+    if config.ckpt_path and not dry:
+        load_weights(net, config.ckpt_path)
+    applied = config.plan.apply(net)
+    makers = {name: _maker(own) for name, own in _optimizers(config).items()}
+    steps = {name: _step(config, task, net, name, makers[name], device) for name in makers}
+    first = next(iter(steps.values()))
+    schedule = config.plan.schedule(first, epochs=config.epoch_size)
+    return Run(config, task, device, net, applied, steps, schedule, rank_of_this(), makers)
+
+
+def each_stage(run: Run) -> Iterator[int | None]:
+    """Bring a run to each of its stages, and at last back to the first.
+
+    Yields:
+        The number of the stage, from 1; None, once, for a run without stages.
+    """
+    schedule = run.schedule
+    if schedule is None:
+        yield None
+        return
+    lengths = [stage.length for stage in schedule.stages]
+    for number, length in enumerate(lengths, 1):
+        # one of no length never holds
+        if length != 0:
+            _go(schedule, sum(before or 0 for before in lengths[: number - 1]))
+            yield number
+    _go(schedule, 0)
+
+
+def _go(schedule: Schedule, position: int) -> None:
+    if schedule.unit == "epochs":
+        schedule.at(epoch=position)
+    else:
+        schedule.at(step=position)
+
+
+def check_plan(run: Run, resume: str | Path, position: Position) -> None:
+    """Refuse a save whose freezes, which come back with it, are not those of the plan.
+
+    Args:
+        run: A run that was brought back.
+        resume: Where from, for the message.
+        position: Its position there.
+
+    Raises:
+        CheckpointError: Another weight trains than the plan says.
+    """
+    schedule, stage = run.schedule, 0
+    if schedule is not None:
+        schedule.at(epoch=position.epoch, step=position.step)
+        stage = schedule.index(position.epoch if schedule.unit == "epochs" else position.step)
+    wanted = set(run.config.plan.trains(run.net)[stage])
+    records = records_of(run.net).values()
+    other = [str(r.parameter.name) for r in records if r.trains != (r.parameter.name in wanted)]
+    if other:
+        what = "is held" if other[0] in wanted else "trains"
+        raise CheckpointError(
+            f"resume {str(resume)!r} was saved under another plan: {other[0]!r} {what} in it and "
+            "not in the config; give the config of that run, or begin a run with ckpt_path"
+        )
+
+
+def check_rates(config: Config, resume: str | Path, saved: Path) -> None:
+    """Refuse a save whose learning rates, which come back with it, are not those of the config.
+
+    Args:
+        config: That of the run.
+        resume: Where the save is from, for the message.
+        saved: The resolved config of the saved run; where it is not there, nothing is looked at.
+
+    Raises:
+        CheckpointError: Its optimizers or group rates are others.
+    """
+    if not saved.is_file():
+        return
+    own = _rates(parse_document(config.to_yaml()).values)
+    other = [key for key, value in _rates(read_document(saved).values).items() if own[key] != value]
+    if other:
+        raise CheckpointError(
+            f"resume {str(resume)!r} brings its own rates, and {other[0]} of the config is not "
+            "what it was saved with; give the same, or begin a run with ckpt_path"
+        )
+
+
+def _rates(values: Any) -> dict[str, Any]:
+    steps, plan = values.get("steps") or {}, values.get("plan") or []
+    return {
+        "optimizer": values.get("optimizer"),
+        "steps": {name: step.get("optimizer") for name, step in steps.items()},
+        "plan, a group rule": [(r["group"], r.get("lr_scale")) for r in plan if "group" in r],
+    }
+
+
+def rank_of_this() -> int:
+    """Return the number of this process among those that train together, 0 if it is alone."""
+    return communication.get_rank() if communication.GlobalComm.INITED else 0
+
+
+def _device(config: Config, *, dry: bool) -> str:
+    if dry:
+        return use_device("CPU", mode=config.mode)
+    obstacle = why_not_ascend() if config.device_target == "Ascend" else None
+    if obstacle is not None:
+        fact, remedy = obstacle
+        message = f"device_target 'Ascend' cannot be used, {fact}; {remedy}, or give auto or CPU"
+        raise DeviceError(str(config.source.problem(("device_target",), message)))
+    return use_device(
+        config.device_target,
+        device_id=config.device_id,
+        mode=config.mode,
+        jit_level=config.jit_level,
+        distributed=config.distribute,
+    )
+
+
+def _without_what_a_cpu_lacks(config: Config, device: str, *, dry: bool) -> Config:
+    """Turn off what only an Ascend does, and say so."""
+    off: dict[str, Any] = {}
+    if device == "CPU" and config.dataset_sink_mode:
+        off["dataset_sink_mode"] = False
+        _say(dry, "dataset_sink_mode true is turned off: the CPU has no data sink")
+    if device == "CPU" and config.loss_scale is not None:
+        off["loss_scale"] = None
+        _say(dry, f"loss_scale {config.loss_scale} is turned off: the CPU has no kernel for it")
+    return replace(config, **off)
+
+
+def _say(dry: bool, text: str) -> None:
+    # a dry run says nothing of the device of the run
+    if not dry:
+        _LOG.warning("%s", text)
+
+
+def _checked(config: Config, task: Task) -> Config:
+    """Return the config with all the keys that the task knows.
+
+    Raises:
+        PlanError: The task lacks a function, or knows a key not; all of it.
+    """
+    checker = Checker(config.source)
+    losses = [step.loss for step in config.steps.values()]
+    for problem in task.problems(losses):
+        checker.note(("task",), problem)
+    keys = dict(config.task_args)
+    if task.defaults is not None:
+        kinds = dict.fromkeys(task.defaults, Kind(lambda value: value))
+        checker.mapping(("task_args",), keys, kinds, f"task {task.name!r}")
+        keys = {**task.defaults, **keys}
+    checker.raise_all()
+    return replace(config, task_args=keys)
+
+
+# --- steps
+
+
+def _optimizers(config: Config) -> Mapping[str, OptimizerKeys]:
+    if not config.steps:
+        return {THE_STEP: config.optimizer}
+    return {name: step.optimizer or config.optimizer for name, step in config.steps.items()}
+
+
+def _maker(keys: OptimizerKeys) -> Callable[[Any], nn.Cell]:
+    return optimizer_maker(keys.name, make_rate(keys.learning_rate), keys.keywords)
+
+
+def _step(
+    config: Config,
+    task: Task,
+    net: nn.Cell,
+    name: str,
+    maker: Callable[[Any], nn.Cell],
+    device: str,
+) -> TrainStep:
+    own = config.steps.get(name)
+    keys = _optimizers(config)[name]
+    step = config.plan.train_step(
+        net,
+        maker,
+        task.call("loss") if own is None and task.has("loss") else None,
+        network=None if own is None else task.call(own.loss, net),
+        lr=make_rate(keys.learning_rate),
+        weight_decay=keys.weight_decay,
+        train_cell=_train_cell(config),
+        trainable=None if own is None else list(own.trains),
+        clip_norm=config.clip_norm,
+        unreached=config.unreached,
+    )
+    return step.set_train()
+
+
+def _train_cell(config: Config) -> Callable[[nn.Cell, nn.Cell], nn.Cell] | None:
+    if config.loss_scale is None:
+        return None
+    scale = Tensor(config.loss_scale, ms.float32)
+    return lambda network, optimizer: nn.TrainOneStepWithLossScaleCell(network, optimizer, scale)

@@ -1,0 +1,214 @@
+"""The config of a run: one YAML file with the keys of the run and those of its plan."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from mindspore import communication
+
+from msgrad._extras import needed
+from msgrad.errors import PlanError
+from msgrad.plans import Checker, Document, Plan, read_document
+from msgrad.runs._keys import OptimizerKeys, StepKeys, read_run_keys
+from msgrad.runs._override import override
+
+
+@dataclass(frozen=True)
+class Config:
+    """One run, in the words of MindSpore's own scripts.
+
+    Attributes:
+        task: The Python file, seen from the folder of the config, or module that gives network,
+            loss and data.
+        plan: Which weights may change: the keys ``plan``, ``stages``, ``updates``, ``audit``.
+        name: What the run is called; the name of the file by default.
+        mode: ``graph`` or ``pynative``.
+        device_target: ``Ascend``, ``CPU``, or ``auto``: an Ascend where one can be used.
+        device_id: Number of the Ascend device; None lets MindSpore choose.
+        distribute: Whether to train with the other processes of ``msrun``; ``auto`` does so where
+            there are some.
+        data_dir: Folder of the data, where the task reads one.
+        epoch_size: Epochs to train.
+        batch_size: Rows in a batch.
+        ckpt_path: Weights to begin with.
+        ckpt_save_dir: Folder for what the run leaves, ``runs/<name>`` by default.
+        dataset_sink_mode: Whether an Ascend fetches the batches itself; the CPU cannot.
+        seed: Seed of weights, dropout and shuffling.
+        jit_level: ``O0`` or ``O1``; None leaves MindSpore's default.
+        clip_norm: Largest global norm of the gradients.
+        unreached: What to do with weights that no gradient reaches, see `TrainStep`.
+        loss_scale: Fixed scale of the loss on an Ascend.
+        optimizer: Its class and its keywords.
+        steps: Several train steps on one network, by name, in the order in which they run.
+        task_args: What else the task wants to know.
+        source: Where the keys stand.
+    """
+
+    task: str
+    plan: Plan
+    name: str = "run"
+    mode: str = "graph"
+    device_target: str = "auto"
+    device_id: int | None = None
+    distribute: bool | str = "auto"
+    data_dir: str | None = None
+    epoch_size: int = 1
+    batch_size: int = 32
+    ckpt_path: str | None = None
+    ckpt_save_dir: str = ""
+    dataset_sink_mode: bool = False
+    seed: int = 1
+    jit_level: str | None = None
+    clip_norm: float | None = None
+    unreached: str = "freeze"
+    loss_scale: float | None = None
+    optimizer: OptimizerKeys = field(default_factory=OptimizerKeys)
+    steps: Mapping[str, StepKeys] = field(default_factory=dict)
+    task_args: Mapping[str, Any] = field(default_factory=dict)
+    source: Document = field(default_factory=lambda: Document({}), repr=False, compare=False)
+
+    @property
+    def save_dir(self) -> Path:
+        """Where the run leaves what it writes."""
+        return Path(self.ckpt_save_dir or Path("runs", self.name))
+
+    @property
+    def shard(self) -> dict[str, int]:
+        """The part of the data that this process reads, as datasets of MindSpore take it."""
+        if not communication.GlobalComm.INITED:
+            return {}
+        size = communication.get_group_size()
+        return {"num_shards": size, "shard_id": communication.get_rank()} if size > 1 else {}
+
+    def data_folder(self) -> Path:
+        """Return the folder of the data.
+
+        Raises:
+            PlanError: The config names none, or one that does not exist.
+        """
+        if self.data_dir is None:
+            raise PlanError(
+                problems=[
+                    self.source.problem(
+                        (), "data_dir is missing, and this task reads one; give --set data_dir=PATH"
+                    )
+                ]
+            )
+        self.check_paths("data_dir")
+        return Path(self.data_dir)
+
+    def check_paths(self, *keys: str) -> None:
+        """Look whether the files and folders are there that the config names.
+
+        Args:
+            *keys: Which of ``data_dir`` and ``ckpt_path``; both by default.
+
+        Raises:
+            PlanError: They are not; all of them.
+        """
+        kinds = {"data_dir": ("folder", Path.is_dir), "ckpt_path": ("file", Path.is_file)}
+        problems = []
+        for key in keys or kinds:
+            given, (kind, is_there) = getattr(self, key), kinds[key]
+            if given is not None and not is_there(Path(given)):
+                message = f"{key} {given!r} is no {kind}, seen from {os.getcwd()!r}"
+                problems.append(self.source.problem((key,), f"{message}; give one that exists"))
+        if problems:
+            raise PlanError(problems=problems)
+
+    def to_dict(self, folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
+        """Return all keys, as a config file in a folder would have them.
+
+        Args:
+            folder: Where the file is to lie; that of the config by default.
+        """
+        keys: dict[str, Any] = {
+            key: value
+            for key, value in vars(self).items()
+            if key not in ("task", "plan", "source", "optimizer", "steps")
+        }
+        keys["ckpt_save_dir"] = str(self.save_dir)
+        keys["optimizer"] = self.optimizer.to_dict()
+        keys["steps"] = {name: step.to_dict() for name, step in self.steps.items()}
+        values = {"task": self.task, **keys, **self.plan.to_dict()}
+        return values if folder is None else _moved(values, self.source.folder, Path(folder))
+
+    def to_yaml(self, folder: str | os.PathLike[str] | None = None) -> str:
+        """Return the resolved config as YAML, see `to_dict`."""
+        yaml = needed("yaml", "a config file")
+        return yaml.safe_dump(_plain(self.to_dict(folder)), sort_keys=False, allow_unicode=True)
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write the resolved config; the file starts the same run."""
+        target = Path(path)
+        target.parent.mkdir(parents=True, exist_ok=True)
+        target.write_text(self.to_yaml(target.parent), encoding="utf-8")
+
+
+def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
+    """Read a config file and apply changes such as ``optimizer.learning_rate=0.01``.
+
+    Args:
+        path: A YAML file. Paths of Python files in it start from its folder, those of data and
+            checkpoints from the working directory.
+        changes: ``key=value`` each, the value in YAML; dots lead into mappings, numbers into lists.
+
+    Returns:
+        The config, each key checked; whether data and checkpoints are there is not looked at.
+
+    Raises:
+        PlanError: The file cannot be read, or keys or values cannot be used: all of them, each with
+            its line and the remedy.
+        MissingPackageError: PyYAML is not installed.
+    """
+    document = override(read_document(path), changes)
+    checker = Checker(document)
+    keys = read_run_keys(checker)
+    # it also notes the keys that are neither its own nor of the run
+    plan = Plan.read(checker)
+    checker.raise_all()
+    _check_room(checker, plan, keys.get("epoch_size", Config.epoch_size))
+    checker.raise_all()
+    name = keys.pop("name", None) or Path(path).stem
+    return Config(name=name, plan=plan, source=document, **keys)
+
+
+def _check_room(checker: Checker, plan: Plan, epochs: int) -> None:
+    """Note the first stage that is not over when the run is; how long steps are, data tell."""
+    end = 0
+    for number, stage in enumerate(plan.stages, 1):
+        end += stage.epochs or 0
+        if end > epochs:
+            wanted = end + (number < len(plan.stages))
+            message = (
+                f"stage {number} ends with epoch {end} and epoch_size is {epochs}; shorten it, or "
+                f"give epoch_size: {wanted} or more"
+            )
+            checker.note(("stages", number - 1, "epochs"), message)
+            return
+
+
+def _moved(values: Any, old: Path, new: Path) -> Any:
+    """Return values whose Python files are found from another folder."""
+    if isinstance(values, Mapping):
+        return {key: _moved(value, old, new) for key, value in values.items()}
+    if isinstance(values, (list, tuple)):
+        return [_moved(value, old, new) for value in values]
+    if not isinstance(values, str):
+        return values
+    file, end, function = values.partition(".py")
+    # a file, or a function in it; no name of a layer looks like that
+    if not end or not (function == "" or function.startswith(":")):
+        return values
+    return os.path.relpath((old / file).resolve(), new.resolve()) + end + function
+
+
+def _plain(value: Any) -> Any:
+    """Return a value without what only Python has."""
+    if isinstance(value, Mapping):
+        return {key: _plain(each) for key, each in value.items()}
+    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

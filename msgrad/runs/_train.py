@@ -1,0 +1,299 @@
+"""Training a run, and evaluating it."""
+
+from __future__ import annotations
+
+import logging
+import math
+import time
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any
+
+import mindspore as ms
+from mindspore import Tensor, nn
+from mindspore.dataset import Dataset
+from mindspore.train import Callback
+
+from msgrad.backend import DRY_RUN, computes
+from msgrad.errors import PlanError
+from msgrad.freezing import records_of
+from msgrad.network import Snapshot
+from msgrad.runs._audit import audits, first_batch, no_batch
+from msgrad.runs._build import Run, check_plan, check_rates
+from msgrad.runs._results import Epoch, RunResult
+from msgrad.runs._saves import find_save, load_steps, save_steps, save_weights
+from msgrad.training import Position, Schedule, TrainStep
+
+_LOG = logging.getLogger("msgrad")
+_Report = Callable[[Epoch], None]
+# Told after each step: steps of this epoch so far, and how many it has.
+_Tick = Callable[[int, int], None]
+
+
+def train(
+    run: Run,
+    *,
+    resume: str | Path | None = None,
+    report: _Report = lambda _: None,
+    tick: _Tick = lambda _, __: None,
+) -> RunResult:
+    """Train a run to its end, saving after each epoch.
+
+    One step is trained by ``Model.train``, so that data sink and MindSpore's own parallel training
+    work; several in a loop, in the order of the config, on the same batch.
+
+    Args:
+        run: The run.
+        resume: The ``ckpt_save_dir`` of a run that was stopped; it goes on behind its last epoch,
+            with the batches that would have come.
+        report: Called on rank 0 after each epoch.
+        tick: Called on rank 0 after each step, with the steps of this epoch so far and in all.
+
+    Returns:
+        What each epoch gave, and how far each weight moved.
+
+    Raises:
+        AuditError: The plan wants an audit first, and it found problems.
+        CheckpointError: What is to be resumed does not fit.
+        PlanError: There is no data, or nothing is left to train.
+    """
+    config, folder = run.config, run.config.save_dir
+    batches, held_out = run.task.call("datasets", config)
+    if not batches.get_dataset_size():
+        raise PlanError(no_batch(run))
+    position = _resumed(run, resume)
+    if run.rank == 0:
+        config.save(folder / "config.yaml")
+    if position.epoch == 0:
+        _audit_first(run, batches)
+    log = _Log(run, held_out, report, tick, batches.get_dataset_size())
+    before = Snapshot(run.net)
+    if len(run.steps) == 1:
+        _by_model(run, batches, position, log)
+    else:
+        _by_loop(run, batches, position, log)
+    movement, held = before.compare(), _held(run)
+    if not computes():
+        _LOG.warning("%s is set: all was compiled and nothing computed, no figure counts", DRY_RUN)
+        held = ()
+    figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held)
+    if run.rank == 0:
+        save_weights(folder, run.net)
+        figures.save(folder)
+    return figures
+
+
+def _held(run: Run) -> tuple[str, ...]:
+    """Name the weights that no step trained so far, nor any update changed."""
+    moved = {name for step in run.steps.values() for names in step.stages for name in names}
+    moved |= {n for step in run.steps.values() for update in step.updates for n in update.names}
+    records = records_of(run.net).values()
+    names = [str(r.parameter.name) for r in records if r.can_train]
+    return tuple(name for name in names if name not in moved)
+
+
+def _resumed(run: Run, resume: str | Path | None) -> Position:
+    if resume is None:
+        return Position(0, 0)
+    location = find_save(Path(resume), list(run.steps))
+    check_rates(run.config, resume, location.parent / "config.yaml")
+    position = load_steps(location, run.steps)
+    check_plan(run, resume, position)
+    if position.epoch >= run.config.epoch_size:
+        raise PlanError(
+            f"resume {str(resume)!r} is at the end, epoch {position.epoch} of "
+            f"{run.config.epoch_size}; give a larger epoch_size to go on"
+        )
+    return position
+
+
+def _skip(batches: Dataset, position: Position) -> None:
+    """Let MindSpore leave out the batches that were trained on, and shuffle on from there."""
+    if position.step:
+        batches.set_init_step(position.step)
+
+
+def _by_model(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
+    (step,) = run.steps.values()
+    callbacks: list[Callback] = [log]
+    if run.schedule is not None:
+        # it goes first, so that what is reported is of its stage
+        callbacks.insert(0, run.schedule)
+    if run.config.dataset_sink_mode:
+        _prepare_for_sink(run, step, batches, position, callbacks)
+    _skip(batches, position)
+    ms.Model(step).train(
+        run.config.epoch_size,
+        batches,
+        callbacks=callbacks,
+        dataset_sink_mode=run.config.dataset_sink_mode,
+        initial_epoch=position.epoch,
+    )
+
+
+def _prepare_for_sink(
+    run: Run, step: TrainStep, batches: Dataset, position: Position, callbacks: list[Callback]
+) -> None:
+    """Find what no gradient reaches: a sink hands the step no batch to find it by."""
+    if run.schedule is None:
+        callbacks.insert(0, _Sink(step))
+    else:
+        run.schedule.at(epoch=position.epoch, step=position.step)
+    batch, _ = first_batch(run, batches)
+    step.prepare(*batch)
+
+
+class _Sink(Callback):
+    """Does for a run without stages what a `Schedule` does under a data sink."""
+
+    def __init__(self, step: TrainStep) -> None:
+        super().__init__()
+        self.step = step
+
+    def on_train_step_begin(self, run_context: Any) -> None:
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            run_context.original_args().train_network.phase = self.step.prepare_for_sink()
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        if ms.get_context("mode") == ms.GRAPH_MODE:
+            self.step.count_steps(run_context.original_args().dataset_helper.sink_size())
+
+
+def _by_loop(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
+    epochs, done = run.config.epoch_size, position.step
+    _skip(batches, position)
+    rows = batches.create_tuple_iterator(num_epochs=epochs)
+    for epoch in range(position.epoch, epochs):
+        log.start()
+        for batch in rows:
+            if run.schedule is not None:
+                run.schedule.at(epoch=epoch, step=done)
+            for name, step in run.steps.items():
+                log.note(name, step(*batch))
+            done += 1
+        for step in run.steps.values():
+            step.set_epoch(epoch + 1)
+        log.finish(epoch + 1, done)
+
+
+class _Log(Callback):
+    """Notes the losses; at the end of an epoch it evaluates, saves and reports."""
+
+    def __init__(
+        self, run: Run, held_out: Dataset | None, report: _Report, tick: _Tick, size: int
+    ) -> None:
+        super().__init__()
+        self.run, self.held_out, self.report = run, held_out, report
+        self.tick, self.size = tick, size
+        self.epochs: list[Epoch] = []
+        self.losses: dict[str, list[Tensor]] = {}
+        self.began, self.warned = 0.0, False
+
+    def start(self) -> None:
+        self.losses, self.began = {}, time.perf_counter()
+
+    def note(self, name: str, outputs: Any) -> None:
+        loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
+        self.losses.setdefault(name, []).append(loss)
+        if self.run.rank == 0:
+            self.tick(len(self.losses[name]), self.size)
+
+    def finish(self, epoch: int, steps: int) -> None:
+        run = self.run
+        figures = {} if self.held_out is None else evaluate(run, self.held_out)
+        save_steps(run.config.save_dir, run.steps)
+        found = Epoch(
+            epoch,
+            run.config.epoch_size,
+            steps,
+            # read now: reading each at once would make the device wait
+            {name: _mean(losses) for name, losses in self.losses.items()},
+            figures,
+            {name: len(step.trainable) for name, step in run.steps.items()},
+            _stage_of(run.schedule, epoch, steps),
+            time.perf_counter() - self.began,
+        )
+        self.epochs.append(found)
+        self._warn_of_loss(found)
+        if run.rank == 0:
+            self.report(found)
+
+    def _warn_of_loss(self, found: Epoch) -> None:
+        broken = {name: loss for name, loss in found.losses.items() if not math.isfinite(loss)}
+        if broken and not self.warned:
+            self.warned = True
+            told = ", ".join(f"{loss} in step {name}" for name, loss in broken.items())
+            _LOG.warning(
+                "the loss of epoch %d is %s; lower optimizer.learning_rate or give clip_norm, "
+                "and see msgrad audit for the weight that is not finite first",
+                found.epoch,
+                told,
+            )
+
+    def on_train_epoch_begin(self, run_context: Any) -> None:
+        self.start()
+
+    def on_train_step_end(self, run_context: Any) -> None:
+        self.note(next(iter(self.run.steps)), run_context.original_args().net_outputs)
+
+    def on_train_epoch_end(self, run_context: Any) -> None:
+        params = run_context.original_args()
+        (step,) = self.run.steps.values()
+        step.set_epoch(params.cur_epoch_num)
+        self.finish(params.cur_epoch_num, step.position.step)
+
+
+def _mean(losses: Sequence[Tensor]) -> float:
+    return sum(float(loss.asnumpy().mean()) for loss in losses) / len(losses)
+
+
+def _stage_of(schedule: Schedule | None, epoch: int, step: int) -> int | None:
+    """Return the stage of the step before a position."""
+    if schedule is None:
+        return None
+    return schedule.index((epoch if schedule.unit == "epochs" else step) - 1) + 1
+
+
+# --- evaluate
+
+
+def evaluate(run: Run, dataset: Dataset) -> dict[str, float]:
+    """Evaluate the network of a run on batches, as its task does, or by the accuracy.
+
+    Args:
+        run: The run; its network is in training again afterwards if it was before.
+        dataset: Batches of inputs, the last being the label.
+
+    Returns:
+        Figures by name.
+    """
+    training = run.net.training
+    run.net.set_train(False)
+    try:
+        if run.task.has("evaluate"):
+            return {k: float(v) for k, v in run.task.call("evaluate", run.net, dataset).items()}
+        return {"accuracy": _accuracy(run.net, dataset)}
+    finally:
+        run.net.set_train(training)
+
+
+def _accuracy(net: nn.Cell, dataset: Dataset) -> float:
+    """Return the fraction of rows whose highest score is that of their label."""
+    right = rows = 0
+    for *inputs, label in dataset.create_tuple_iterator(num_epochs=1):
+        right += int((net(*inputs).argmax(axis=-1) == label).sum().asnumpy())
+        rows += label.size
+    return right / rows if rows else 0.0
+
+
+def _audit_first(run: Run, batches: Dataset) -> None:
+    settings = run.config.plan.audit
+    if settings is None or settings.when == "never":
+        return
+    batch, _ = first_batch(run, batches)
+    for found in audits(run, batch, settings.steps):
+        if settings.on_problem == "error":
+            found.audit.check()
+        where = f"step {found.step}" + (f", stage {found.stage}" if found.stage else "")
+        for problem in found.audit.problems:
+            _LOG.warning("audit of %s: %s", where, problem)

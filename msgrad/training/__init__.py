@@ -1,0 +1,20 @@
+"""The train step, its stages and their schedule; saves; ranks compared."""
+
+from msgrad.training._loss import FunctionNetwork
+from msgrad.training._schedule import Schedule, Stage, gradual_stages
+from msgrad.training._step import (
+    Position,
+    TrainStep,
+)
+from msgrad.training._trainable import count, few
+
+__all__ = [
+    "FunctionNetwork",
+    "Position",
+    "Schedule",
+    "Stage",
+    "TrainStep",
+    "count",
+    "few",
+    "gradual_stages",
+]

@@ -1,0 +1,182 @@
+"""Going on with a saved run: weights, optimizer state, claims, rates, position and seeds."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+import mindspore as ms
+import numpy as np
+from mindspore import Tensor
+
+from msgrad.backend import alike
+from msgrad.checkpoints import read_file, write_file
+from msgrad.errors import CheckpointError
+from msgrad.freezing import Claim, Record, claims_changed
+from msgrad.network import fingerprint_of, write
+from msgrad.training._stage_cells import StageCells
+
+_RATE = "msgrad.rate."
+
+
+def save_run(
+    path: str | os.PathLike[str],
+    records: Sequence[Record],
+    stages: StageCells,
+    position: Sequence[int],
+) -> None:
+    """Write everything that a later run needs to go on from here.
+
+    Raises:
+        CheckpointError: A weight and a state have one name, or the file cannot be written.
+    """
+    weights = {r.parameter.name: r.parameter for r in records}
+    state = {**stages.carry.latest, **stages.current.keeping.state}
+    both = sorted(weights.keys() & state.keys())
+    if both:
+        raise CheckpointError(
+            f"{both[0]!r} is the name of a weight and of optimizer state; rename the parameter"
+        )
+    rates = {_RATE + name: rate for name, rate in stages.current.keeping.rates.items()}
+    meta = {**claims_to_meta(records), "position": list(position), "seeds": seeds_to_meta()}
+    write_file(path, {**weights, **state, **rates}, meta)
+
+
+def load_run(
+    path: str | os.PathLike[str],
+    records: Sequence[Record],
+    stages: StageCells,
+    enter: Callable[[], None],
+) -> list[int]:
+    """Bring back what `save_run` wrote; nothing is changed where the file does not fit."""
+    values, meta = alike("the save", lambda: _read(path, records), lambda read: _facts(*read))
+    claims_from_meta(records, meta)
+    claims_changed()
+    for record in records:
+        value = values.pop(record.parameter.name, None)
+        if value is not None:
+            write(record.parameter, value)
+    enter()
+    stages.carry.latest.update({n: v for n, v in values.items() if not n.startswith(_RATE)})
+    keeping = stages.current.keeping
+    stages.carry.enter(keeping)
+    stages.resume()
+    for name, rate in keeping.rates.items():
+        value = values.get(_RATE + name)
+        if value is not None and value.shape == rate.shape:
+            write(rate, value)
+    seeds_from_meta(meta["seeds"])
+    return meta["position"]
+
+
+def _read(path: str | os.PathLike[str], records: Sequence[Record]) -> tuple[dict, dict]:
+    values, meta = read_file(path)
+    check_values(records, values, meta)
+    return values, meta
+
+
+def _facts(values: Mapping[str, Tensor], meta: Mapping[str, Any]) -> dict[str, list[str]]:
+    return {"step": [str(meta["position"][0])], "file": [fingerprint_of(values)[:16]]}
+
+
+def claims_to_meta(records: Sequence[Record]) -> dict[str, Any]:
+    """Describe the flags and claims of all parameters."""
+    claims: list[Claim] = list(dict.fromkeys(c for r in records for c in r.claims))
+    return {
+        "claims": [
+            {"patterns": c.patterns, "statistics": c.statistics, "dropout": c.dropout}
+            for c in claims
+        ],
+        "parameters": {
+            r.parameter.name: {
+                "flag": bool(r.parameter.requires_grad),
+                "first": r.flag_at_first,
+                "base": r.base,
+                "claims": [claims.index(c) for c in r.claims],
+                "moved": r.has_moved,
+            }
+            for r in records
+        },
+    }
+
+
+def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None:
+    """Make flags and claims those of the file; claims that stand already and say the same are kept.
+
+    So a `Freeze` that the script made again before loading still undoes its own claim.
+    """
+    saved = meta["parameters"]
+    present: dict[tuple[Any, ...], Claim] = {}
+    for claim in dict.fromkeys(c for r in records for c in r.claims):
+        held = tuple(r.parameter.name for r in records if claim in r.claims)
+        present[(claim.patterns, claim.statistics, claim.dropout, held)] = claim
+    made = []
+    for number, text in enumerate(meta["claims"]):
+        held = tuple(
+            r.parameter.name for r in records if number in saved[r.parameter.name]["claims"]
+        )
+        key = (text["patterns"], text["statistics"], text["dropout"], held)
+        made.append(present.pop(key, None) or _loaded(text))
+    for claim in present.values():
+        claim.undone = True
+    for record in records:
+        state = saved[record.parameter.name]
+        record.flag_at_first, record.base = state["first"], state["base"]
+        record.claims = [made[number] for number in state["claims"]]
+        record.parameter.requires_grad = state["flag"]
+        record.has_moved |= state.get("moved", False)
+
+
+def _loaded(text: Mapping[str, Any]) -> Claim:
+    claim = Claim(**text)
+    claim.loaded = True
+    return claim
+
+
+def check_values(
+    records: Sequence[Record], values: Mapping[str, Tensor], meta: Mapping[str, Any]
+) -> None:
+    """Refuse a file whose weights are not exactly those of the network.
+
+    Raises:
+        CheckpointError: A weight is missing, unknown, or has another shape or dtype; all
+            differences are listed.
+    """
+    own = {r.parameter.name: r.parameter for r in records}
+    saved = set(meta["parameters"])
+    wrong = [f"missing in the file: {name}" for name in own if name not in saved]
+    wrong += [f"unknown to the network: {name}" for name in meta["parameters"] if name not in own]
+    for name, parameter in own.items():
+        value = values.get(name)
+        if name in saved and value is None and parameter.size:
+            wrong.append(f"missing in the file: {name}")
+        elif value is not None and (value.shape, value.dtype) != (parameter.shape, parameter.dtype):
+            wrong.append(
+                f"{name}: {value.dtype} {value.shape} in the file, "
+                f"{parameter.dtype} {parameter.shape} here"
+            )
+    if wrong:
+        more = f"\nand {len(wrong) - 10} more" if len(wrong) > 10 else ""
+        raise CheckpointError(
+            "the file does not fit the network; nothing was loaded:\n"
+            + "\n".join(wrong[:10])
+            + more
+        )
+
+
+def seeds_to_meta() -> dict[str, Any]:
+    """Describe the seeds of MindSpore and the stream of NumPy's global generator."""
+    kind, keys, position, has_gauss, gauss = np.random.get_state(legacy=True)
+    return {
+        "mindspore": ms.get_seed(),
+        "numpy": [kind, np.asarray(keys).tolist(), position, has_gauss, gauss],
+    }
+
+
+def seeds_from_meta(meta: Mapping[str, Any]) -> None:
+    """Bring the seeds back."""
+    if meta["mindspore"] is not None:
+        ms.set_seed(meta["mindspore"])
+    kind, keys, position, has_gauss, gauss = meta["numpy"]
+    np.random.set_state((kind, np.array(keys, np.uint32), position, has_gauss, gauss))

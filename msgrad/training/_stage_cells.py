@@ -1,0 +1,239 @@
+"""The stages of a step: each a train cell of its own, entered with the state of the last one."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Hashable, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, Tensor, nn
+from mindspore import dtype as mstype
+
+from msgrad.backend import sharding_mode
+from msgrad.errors import ArgumentError, ArgumentTypeError
+from msgrad.network import every_cell
+from msgrad.optim import ClippedOptimizer
+from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
+from msgrad.training._updates_in_step import UpdatingOptimizer, UpdatingStep
+
+
+@dataclass(frozen=True)
+class StageCell:
+    """What one stage trains, the user's optimizer, and the train cell that does a step."""
+
+    key: tuple[Hashable, Hashable]
+    names: list[str]
+    optimizer: nn.Cell
+    inner: nn.Cell
+    keeping: CellState
+
+
+class StageCells:
+    """Makes, keeps and enters the stages of one network.
+
+    Stages that train the same set share an optimizer.
+    """
+
+    def __init__(
+        self,
+        network: nn.Cell,
+        make_optimizer: Callable[[list[Parameter]], nn.Cell],
+        train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell] | None,
+        *,
+        updates: Sequence[nn.Cell],
+        clip_norm: float | None,
+        restart_state: bool,
+        restart_counters: bool,
+    ) -> None:
+        self._network = network
+        self._make_optimizer = make_optimizer
+        self._train_cell = train_cell or nn.TrainOneStepCell
+        self._updates = updates
+        # MindSpore's own cell updates at every call, the user's may not
+        self._due = (
+            Parameter(Tensor(True, mstype.bool_), name="updates.due")
+            if updates and train_cell
+            else None
+        )
+        self._clip_norm = clip_norm
+        self._restart_state = restart_state
+        self._restart_counters = restart_counters
+        self._known: dict[Hashable, StageCell] = {}
+        self._used: dict[Hashable, int] = {}  # the keys of what ran, numbered in that order
+        self._optimizers: dict[Hashable, nn.Cell] = {}
+        self._inputs: Sequence[Any] = ()
+        self.carry = StateTransfer()
+        self._current: StageCell | None = None
+        self._ran: StageCell | None = None
+
+    @property
+    def current(self) -> StageCell:
+        """The stage entered last."""
+        assert self._current is not None
+        return self._current
+
+    def names(self) -> list[list[str]]:
+        """List what each stage that ran trains, in the order of first use."""
+        used = [tuple(stage.names) for key, stage in self._known.items() if key in self._used]
+        return [list(names) for names in dict.fromkeys(used)]
+
+    def compilations(self) -> int:
+        """Count the compiled graphs of all stages."""
+        return sum(len(stage.inner.compile_cache) for stage in self._known.values())
+
+    @property
+    def running(self) -> bool:
+        """Whether the stage entered last is the one that ran last."""
+        return self._current is not None and self._current is self._ran
+
+    @property
+    def number(self) -> int:
+        """The place of the stage that runs, in the order of first use."""
+        return self._used[self.current.key]
+
+    def enter(self, weights: Sequence[Parameter], around: Hashable, *, runs: bool) -> StageCell:
+        """Go to the stage that trains these weights with this behaviour around; all or nothing.
+
+        One that does not run, entered to be looked at, leaves no trace once another is entered.
+        """
+        key = (tuple(map(id, weights)), around)
+        old = self._current
+        new = self._known.get(key) or self._make(key, weights)
+        if new is not old:
+            if old is not None:
+                self.carry.leave(old.keeping, ran=old.key in self._used)
+            self.carry.enter(new.keeping)
+            self._current = new
+            if old is not None and old.key not in self._used:
+                self._drop(old)
+        if runs:
+            self.run()
+        return new
+
+    def run(self) -> None:
+        """Take the stage entered last as the one that runs from now on."""
+        self._restart(self.current)
+        self._used.setdefault(self.current.key, len(self._used))
+        self._ran = self.current
+
+    def set_inputs(self, inputs: Sequence[Any]) -> None:
+        """Let the graphs of all stages take inputs of these shapes."""
+        self._inputs = inputs
+        for stage in self._known.values():
+            stage.inner.set_inputs(*inputs)
+
+    def resume(self) -> None:
+        """Take the next stage as the one that ran last, since its state comes from a file."""
+        self._ran = None
+
+    def _restart(self, new: StageCell) -> None:
+        """Begin anew what the user wants to, where another stage ran last."""
+        old = self._ran
+        if old is None or old is new:
+            return
+        joined = [name for name in new.names if name not in set(old.names)]
+        if self._restart_state and joined:
+            new.keeping.restart_state(joined)
+        if self._restart_counters and old.names != new.names:
+            new.keeping.restart_counters()
+
+    def _drop(self, stage: StageCell) -> None:
+        """Forget a stage that never ran: the first one, made before the reach was known."""
+        del self._known[stage.key]
+        if not any(other.optimizer is stage.optimizer for other in self._known.values()):
+            del self._optimizers[stage.key[0]]
+            self.carry.forget(stage.keeping, self._states())
+
+    def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageCell:
+        mode = sharding_mode()
+        if self._used and mode is not None:
+            raise ArgumentError(
+                f"parallel_mode {mode!r} shards weights and optimizer state, which a new stage "
+                "cannot take over; freeze before the first step, or train in data_parallel"
+            )
+        optimizer = self._optimizers.get(key[0])
+        if optimizer is None:
+            optimizer = self._make_optimizer(list(weights))
+            _check_optimizer(optimizer, weights)
+            self.carry.meet(optimizer)
+            first = first_values(optimizer, self._network, slots=self._restart_state)
+            share_slots(optimizer, self._network, self._states())
+        else:
+            first = self._first(optimizer)
+        inner = self._make_inner(optimizer)
+        keeping = CellState(inner, optimizer, self._network, first)
+        stage = StageCell(key, [p.name for p in weights], optimizer, inner, keeping)
+        self._optimizers[key[0]] = optimizer
+        self._known[key] = stage
+        return stage
+
+    def _first(self, optimizer: nn.Cell) -> dict[str, np.ndarray]:
+        """Return the first values of an optimizer that another stage has too."""
+        known = self._known.values()
+        return next(s.keeping.first for s in known if s.optimizer is optimizer)
+
+    def _states(self) -> dict[str, Parameter]:
+        """Return the state of all known stages by name."""
+        known = self._known.values()
+        return {name: p for stage in known for name, p in stage.keeping.state.items()}
+
+    def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
+        if self._clip_norm is not None:
+            optimizer = ClippedOptimizer(optimizer, self._clip_norm)
+        if self._updates:
+            optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
+        before = _children(self._network)
+        inner = self._train_cell(self._network, optimizer)
+        if not isinstance(inner, nn.Cell):
+            raise ArgumentTypeError(
+                f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"
+            )
+        _check_replaced(before, _children(self._network))
+        inner.add_flags(training=self._network.training)
+        if any(update.when == "before_forward" for update in self._updates):
+            inner = UpdatingStep(inner, self._updates, self._due)
+        if self._inputs:
+            inner.set_inputs(*self._inputs)
+        return inner
+
+
+def _children(network: nn.Cell) -> dict[tuple[int, str], nn.Cell]:
+    return {
+        (id(cell), name): child
+        for cell in every_cell(network)
+        for name, child in cell._cells.items()
+        if child is not None
+    }
+
+
+def _check_replaced(
+    before: dict[tuple[int, str], nn.Cell], after: dict[tuple[int, str], nn.Cell]
+) -> None:
+    """Refuse a train cell that exchanges cells of the network: each stage would do so again."""
+    replaced = [(old, after.get(place)) for place, old in before.items()]
+    replaced = [(old, new) for old, new in replaced if new is not old]
+    if replaced:
+        old, new = (type(cell).__name__ for cell in replaced[0])
+        raise ArgumentError(
+            f"train_cell put {new} in the place of {old} in the network, and would do so again in "
+            "each stage; make the network anew and cast it before it goes into the step: "
+            "mindspore.amp.auto_mixed_precision(net, 'O2')"
+        )
+
+
+def _check_optimizer(optimizer: Any, weights: Sequence[Parameter]) -> None:
+    if not isinstance(optimizer, nn.Cell) or not hasattr(optimizer, "parameters"):
+        raise ArgumentTypeError(
+            f"optimizer returned a {type(optimizer).__name__}; return an optimizer of MindSpore"
+        )
+    if {id(p) for p in optimizer.parameters} != {id(p) for p in weights}:
+        given, got = [p.name for p in weights], [p.name for p in optimizer.parameters]
+        raise ArgumentError(
+            "optimizer holds other parameters than it was given; pass the given list on\n"
+            f"given: {_list(given)}\nholds: {_list(got)}"
+        )
+
+
+def _list(names: Sequence[str]) -> str:
+    return f"{len(names)}: " + ", ".join(names[:6]) + (" …" if len(names) > 6 else "")

@@ -1,0 +1,181 @@
+"""What goes along when a stage brings a new optimizer: state by name, and changed rates."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from typing import Any
+
+import numpy as np
+from mindspore import Parameter, nn
+
+from msgrad.errors import ArgumentError
+from msgrad.network import copy_of, every_cell, write
+from msgrad.optim import own_parameters, owner_of, rates_of, replace_parameters
+
+_HOLDS = ("hold_mask.", "hold_flag.")
+
+
+class CellState:
+    """The state of one inner train cell: all that is not the network's.
+
+    Raises:
+        ArgumentError: Two states have one name.
+    """
+
+    def __init__(
+        self, inner: nn.Cell, optimizer: nn.Cell, network: nn.Cell, first: dict[str, np.ndarray]
+    ) -> None:
+        self.optimizer, self.first = optimizer, first
+        self.rates = rates_of(optimizer)
+        names = {p.name for p in network.get_parameters()}
+        own = _own_state(inner, optimizer, network)
+        self.state: dict[str, Parameter] = {p.name: p for p in own}
+        if len(self.state) < len(own):
+            twice = next(p.name for p in own if self.state[p.name] is not p)
+            raise ArgumentError(
+                f"train cell and optimizer each have a state named {twice!r}, of which only one "
+                "could go along to a later stage; give clone another prefix"
+            )
+        self.owners = {name: owner_of(name, names) for name in self.state}
+
+    def restart_counters(self) -> None:
+        """Put the shared counters back to where the optimizer began."""
+        for name, first in self.first.items():
+            # the schedule of a rate reads global_step: it continues
+            if self.owners[name] is None and name != "global_step":
+                write(self.state[name], first)
+
+    def restart_state(self, weights: Collection[str]) -> None:
+        """Put the slots of some weights back to where the optimizer began."""
+        for name, first in self.first.items():
+            # whether a weight is held is the user's decision, not state of the optimizer
+            if self.owners[name] in weights and not name.startswith(_HOLDS):
+                write(self.state[name], first)
+
+
+def first_values(optimizer: nn.Cell, network: nn.Cell, *, slots: bool) -> dict[str, np.ndarray]:
+    """Copy what an optimizer begins with; its slots, as large as the weights, where asked for."""
+    names = {p.name for p in network.get_parameters()}
+    state = _own_state(optimizer, optimizer, network)
+    return {p.name: copy_of(p) for p in state if slots or owner_of(p.name, names) is None}
+
+
+def share_slots(optimizer: nn.Cell, network: nn.Cell, known: Mapping[str, Parameter]) -> None:
+    """Let a new optimizer keep its slots in the Parameters in which other stages keep them.
+
+    Each stage would otherwise hold slots of its own, and copy them whenever it is entered. An
+    optimizer of the user's own may also have them where nobody can exchange them, such as in a
+    closure, and is left as it is.
+    """
+    if not all(_of_mindspore(part) for part in every_cell(optimizer)):
+        return
+    names = {p.name for p in network.get_parameters()}
+    shared = {
+        id(p): known[p.name]
+        for p in _own_state(optimizer, optimizer, network)
+        if p.name in known and _fits(known[p.name], p) and not p.name.startswith(_HOLDS)
+        if owner_of(p.name, names) is not None
+    }
+    replace_parameters(optimizer, shared)
+
+
+def _of_mindspore(part: nn.Cell) -> bool:
+    schedules = isinstance(part, nn.learning_rate_schedule.LearningRateSchedule)
+    return schedules or type(part).__module__.partition(".")[0] in ("mindspore", "msgrad")
+
+
+def _own_state(cell: nn.Cell, optimizer: nn.Cell, network: nn.Cell) -> list[Parameter]:
+    rates = {id(r) for r in rates_of(optimizer).values()}
+    return [p for p in own_parameters(cell, network.get_parameters()) if id(p) not in rates]
+
+
+class StateTransfer:
+    """The latest value of every state of any stage, and of every weight's learning rate."""
+
+    def __init__(self) -> None:
+        self.latest: dict[str, Parameter] = {}
+        # the weights of the stage entered last stand last
+        self._rates: dict[str, Parameter] = {}
+        self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
+        self._entered: dict[int, np.ndarray] = {}
+
+    def meet(self, optimizer: nn.Cell) -> None:
+        """Note the rates of a new optimizer, and share the Parameters that a scheduler may drive.
+
+        A scheduler of `mindspore.experimental` writes into the groups of the one optimizer it was
+        made for.
+        """
+        for rate in rates_of(optimizer).values():
+            self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
+        groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", None) or []
+        for number, group in enumerate(groups):
+            known = self._latest_rate([p.name for p in group["params"]])
+            if known is not None and np.array_equal(self._first(known), self._first(group["lr"])):
+                group["lr"] = optimizer.lrs[number] = known
+
+    def _first(self, rate: Parameter) -> np.ndarray:
+        return self._first_rates[id(rate)][1]
+
+    def leave(self, old: CellState, *, ran: bool) -> None:
+        """Remember the state of a stage; its values stay where they are until it is entered.
+
+        What a stage that never ran has, by a checkpoint loaded into it, is written to where it
+        was remembered, so that the stage itself can be forgotten.
+        """
+        for name, parameter in old.state.items():
+            earlier = self.latest.get(name)
+            if ran or earlier is None:
+                self.latest[name] = parameter
+            else:
+                _copy(earlier, parameter)
+
+    def forget(self, old: CellState, known: Mapping[str, Parameter]) -> None:
+        """Let go of the state of a stage that never ran, but for what known stages share."""
+        own = {id(p) for p in old.state.values()} - {id(p) for p in known.values()}
+        self.latest = {name: p for name, p in self.latest.items() if id(p) not in own}
+
+    def enter(self, new: CellState) -> None:
+        """Write what is remembered into a stage."""
+        for name, parameter in new.state.items():
+            if name in self.latest:
+                _copy(parameter, self.latest[name])
+        self._carry_rates(new)
+        for name, rate in new.rates.items():
+            self._rates.pop(name, None)
+            self._rates[name] = rate
+        each = {id(rate): rate for rate in new.rates.values()}
+        self._entered.update({key: copy_of(rate) for key, rate in each.items()})
+
+    def _latest_rate(self, names: Collection[str]) -> Parameter | None:
+        """Return the rate that served any of these weights last."""
+        served = set(names)
+        return next((self._rates[n] for n in reversed(self._rates) if n in served), None)
+
+    def _carry_rates(self, new: CellState) -> None:
+        """Take along rates that were changed while training, by the weights they serve.
+
+        By number would be wrong: the groups after one that vanishes move up.
+        """
+        served: dict[int, tuple[Parameter, list[str]]] = {}
+        for name, rate in new.rates.items():
+            served.setdefault(id(rate), (rate, []))[1].append(name)
+        for rate, names in served.values():
+            source = self._latest_rate(names)
+            if source is not None and self._changed(source):
+                _copy(rate, source)
+
+    def _changed(self, rate: Parameter) -> bool:
+        """Say whether a rate is another than its stage began with, or than it was made with."""
+        now = copy_of(rate)
+        return not (
+            np.array_equal(now, self._first(rate)) and np.array_equal(now, self._entered[id(rate)])
+        )
+
+
+def _copy(parameter: Parameter, source: Parameter) -> None:
+    if source is not parameter and _fits(source, parameter):
+        write(parameter, source)
+
+
+def _fits(source: Parameter, parameter: Parameter) -> bool:
+    return source.shape == parameter.shape and source.dtype == parameter.dtype

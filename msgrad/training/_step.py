@@ -1,0 +1,447 @@
+"""The train step: one compiled graph per stage, and no weight in it that is not meant to move."""
+
+from __future__ import annotations
+
+import logging
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any, NamedTuple
+
+from mindspore import Parameter, Tensor, nn
+
+from msgrad.backend import latches, release_latches, saves_here
+from msgrad.errors import ArgumentError
+from msgrad.freezing import Record, active_dropout, note_moving
+from msgrad.network import Pattern, Reach, inner_network
+from msgrad.training._change_detection import ChangeDetector
+from msgrad.training._loss import check_arguments, check_inputs, loss_network
+from msgrad.training._rank_check import RankCheck
+from msgrad.training._save import load_run, save_run
+from msgrad.training._stage_cells import StageCells
+from msgrad.training._trainable import NothingLeftError, Trainable, few
+from msgrad.training._updates_in_step import as_updates, check_updates
+
+logger = logging.getLogger("msgrad")
+
+
+class Position(NamedTuple):
+    """How far a run has come: steps called so far, and the epoch that a `Schedule` last named."""
+
+    step: int
+    epoch: int
+
+
+class TrainStep(nn.Cell):
+    """One training step over exactly what may move.
+
+    What is frozen, cut off by a stop or never used leaves the optimizer, so that neither decay nor
+    momentum can move it. A change of flags, stops or held behaviour is noticed at the next call:
+    each stage has a train cell, an optimizer and a compiled graph of its own, made once and kept;
+    optimizer state goes along by name.
+
+    The counters of MindSpore's optimizers (``beta1_power``, ``state_step`` …) are shared by all
+    weights. A weight that joins after n steps therefore takes its first Adam step at another length
+    than in a fresh run: 0.48 of the rate after 10 steps, 2.5 times after 1,000.
+    ``restart_counters=True`` puts them back at each stage change.
+
+    Like every Cell of MindSpore the step is in evaluation mode until ``set_train()``;
+    ``Model.train`` calls it.
+
+    Args:
+        network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with
+            all inputs but the last; or a function of the inputs that returns the loss, with
+            ``net``.
+        optimizer: Called with the list of parameters to train, once for each new set; returns an
+            optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
+        loss_fn: Cell or function of the network's output and the last input.
+        net: The Cell that holds the parameters, where ``network`` is a function.
+        train_cell: Called with the loss network and the optimizer, returns the Cell that does a
+            step.
+        updates: Weight updates that run with each optimizer step: a `WeightUpdates`, a dict of
+            rules (after the step), a `MovingAverage`, or a list of these.
+        trainable: Patterns that narrow what this step trains; flags and behaviour stay as they are.
+        clip_norm: Largest global norm of the gradients of the trained weights.
+        unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out
+            of the optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
+            What the first batch decides in Python (``if mask is None``) counts for all batches.
+        restart_state: A weight that is released again starts with fresh optimizer state.
+        restart_counters: Shared counters of the optimizer start anew at each change of the stage;
+            ``global_step``, which the schedule of a rate reads, goes on.
+
+    Attributes:
+        optimizer: The optimizer of the present stage, as the callable returned it.
+
+    Inputs:
+        The inputs of the network, and the label where there is a ``loss_fn``.
+
+    Outputs:
+        What the train cell returns: the loss, a scalar Tensor.
+
+    Raises:
+        ArgumentTypeError: ``optimizer`` is an optimizer instead of a callable, or another argument
+            has a wrong type.
+        ArgumentError: An argument has a value that cannot be used, nothing is left to train, or the
+            optimizer has other parameters than it was given.
+        ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+        FrozenWeightError: An update is aimed at a frozen weight.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore import Tensor, nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> def momentum(parameters):
+        ...     return nn.Momentum(parameters, 0.1, 0.9, weight_decay=0.01)
+        >>> step = mg.TrainStep(net, momentum, nn.MSELoss())
+        >>> before = mg.Snapshot(net)
+        >>> x, y = np.ones((2, 4), np.float32), np.zeros((2, 2), np.float32)
+        >>> loss = step(Tensor(x), Tensor(y))
+        >>> before.moved()
+        ['2.weight', '2.bias']
+        >>> step.compilations
+        1
+    """
+
+    def __init__(
+        self,
+        network: nn.Cell | Callable[..., Tensor],
+        optimizer: Callable[[list[Parameter]], nn.Cell],
+        loss_fn: Callable[..., Tensor] | None = None,
+        *,
+        net: nn.Cell | None = None,
+        train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell] | None = None,
+        updates: object = None,
+        trainable: Pattern | None = None,
+        clip_norm: float | None = None,
+        unreached: str = "freeze",
+        restart_state: bool = False,
+        restart_counters: bool = False,
+    ) -> None:
+        super().__init__(auto_prefix=False)
+        check_arguments(optimizer, train_cell, clip_norm)
+        self.network = loss_network(network, loss_fn, net)
+        self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
+        own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
+        own["_trainable"] = Trainable(self.network, trainable, unreached)
+        own["_position"] = Position(0, 0)
+        own["_warned_of_dropout"] = False
+        own["_tells_of_graph"] = True
+        own["_watch"] = ChangeDetector(self.network)
+        own["_agreement"] = RankCheck(inner_network(self.network))
+        own["_engine"] = StageCells(
+            self.network,
+            optimizer,
+            train_cell,
+            updates=list(self.updates),
+            clip_norm=clip_norm,
+            restart_state=restart_state,
+            restart_counters=restart_counters,
+        )
+        self._enter(None, runs=False)
+
+    def __call__(self, *inputs: Any) -> Any:
+        """Do one step; notice first what changed since the last one."""
+        check_inputs(self.network, inputs)
+        out = self.next_cell(*inputs)(*inputs)
+        if not self._position.step:
+            self._warn_of_shape(out)
+        step, epoch = self._position
+        self.__dict__["_position"] = Position(step + 1, epoch)
+        return out
+
+    def prepare(self, *inputs: Any, runs: bool = False) -> None:
+        """Go to the stage that the network asks for now, without waiting for the next call.
+
+        Under a data sink the step itself is never called. With one batch given, before
+        ``Model.train``, it finds there too what no gradient reaches.
+
+        Args:
+            *inputs: One batch, as the step is called with; nothing is run.
+            runs: Whether an outer graph runs this stage from now on, so that it counts as used.
+
+        Raises:
+            ArgumentError: Nothing is left to train.
+            ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+            FrozenWeightError: An update is aimed at a frozen weight.
+        """
+        if self._changes.changed():
+            self._enter(inputs or None, runs=runs)
+        elif runs:
+            self._engine.run()
+
+    def next_cell(self, *inputs: Any) -> nn.Cell:
+        """Go to the stage of the next call, for those who call its train cell themselves.
+
+        Args:
+            *inputs: One batch, as the step is called with; nothing is run.
+
+        Returns:
+            The train cell that a call would call.
+
+        Raises:
+            ArgumentError: Nothing is left to train.
+            ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
+            FrozenWeightError: An update is aimed at a frozen weight.
+        """
+        if self._changes.changed() or not self._engine.running:
+            self._enter(inputs, runs=True)
+        return self.inner
+
+    def prepare_with(self, look: Callable[[], Reach], *inputs: Any) -> None:
+        """Go to the stage of the next call, with a reach that the caller finds.
+
+        Args:
+            look: Finds what the gradient reaches.
+            *inputs: One batch, as the step is called with; nothing is run.
+        """
+        self._changes.refresh()
+        self._trainable.learn(self._changes.gradient_routes(), look())
+        if self._changes.changed():
+            self._enter(inputs, runs=True)
+
+    def prepare_for_sink(self) -> str:
+        """Go to the stage that a data sink runs next, for the callback that leads it.
+
+        Returns:
+            A phase for the cell around the step.
+        """
+        # the callback that asks for this tells of each change
+        self.tell_of_graph(False)
+        self.prepare(runs=True)
+        return f"train.stage{self._engine.number}"
+
+    def count_steps(self, number: int) -> None:
+        """Count steps that an outer graph did, which never calls the step.
+
+        Args:
+            number: How many steps.
+        """
+        done, epoch = self._position
+        self.__dict__["_position"] = Position(done + number, epoch)
+
+    @contextmanager
+    def position_kept(self) -> Iterator[None]:
+        """Put the position back after a block."""
+        position = self._position
+        try:
+            yield
+        finally:
+            self.__dict__["_position"] = position
+
+    def takes(self, record: Record) -> bool:
+        """Say whether ``trainable=`` leaves a parameter to this step.
+
+        Args:
+            record: What is known of the parameter.
+
+        Returns:
+            True where it may train it.
+        """
+        return self._trainable.takes(record)
+
+    @property
+    def knows_reach(self) -> bool:
+        """Whether it was found out, for the network as it stands, what a gradient reaches."""
+        return self._trainable.knows(self._changes.gradient_routes())
+
+    def set_epoch(self, epoch: int) -> None:
+        """Note the epoch for ``position``; a `Schedule` does so.
+
+        Args:
+            epoch: Epochs done so far.
+        """
+        self.__dict__["_position"] = Position(self._position.step, epoch)
+
+    @property
+    def trainable(self) -> list[str]:
+        """The names of the parameters that the optimizer holds now, in network order."""
+        try:
+            self.prepare()
+        except NothingLeftError:
+            return []
+        return list(self._engine.current.names)
+
+    @property
+    def stages(self) -> list[list[str]]:
+        """The trainable names of every stage so far, in the order of their first use."""
+        return self._engine.names()
+
+    @property
+    def position(self) -> Position:
+        """Steps called so far, and the epoch that a `Schedule` last named."""
+        return self._position
+
+    @property
+    def compilations(self) -> int:
+        """The number of step graphs compiled so far, new shapes included.
+
+        In PYNATIVE_MODE it is 0. What is inside the graph of a data sink does not count.
+        """
+        return self._engine.compilations()
+
+    def save(self, path: str | os.PathLike[str]) -> None:
+        """Write weights, optimizer state, claims, stage, position and seeds into one file.
+
+        Where several ranks train together only rank 0 writes; the others return at once, so every
+        rank may call it or rank 0 alone. The file is whole or not there. The hidden stream of an
+        active ``nn.Dropout`` cannot be saved; a warning in the log says so.
+
+        Args:
+            path: File to write, an existing one is replaced in one move; missing folders are made.
+
+        Raises:
+            CheckpointError: The file cannot be written, or a rank holds a part of the state only.
+        """
+        if not saves_here():
+            return
+        self._warn_of_dropout("a resumed run draws other dropout masks")
+        save_run(path, self._changes.records, self._engine, self._position)
+
+    def load(self, path: str | os.PathLike[str]) -> Position:
+        """Go on from what ``save`` wrote; where it does not fit, nothing is changed.
+
+        Where several ranks train together each has to call it, all with the same file: it waits for
+        all, so that none reads before rank 0 has written, and what one refuses, all refuse. Norm
+        statistics, which each rank keeps for itself, and seeds are then those of rank 0 on all.
+
+        Args:
+            path: File that ``save`` wrote, from a step over the same network.
+
+        Returns:
+            The position that was saved, from which a `Schedule` or a loop goes on.
+
+        Raises:
+            CheckpointError: The file is missing, damaged, or of another network; all differences
+                are listed. Or another rank refuses it, or has another file.
+        """
+        position = load_run(
+            path, self._changes.records, self._engine, lambda: self._enter(None, runs=False)
+        )
+        self.__dict__["_position"] = Position(*position)
+        self._agreement.forget()
+        return self._position
+
+    def tell_of_graph(self, tell: bool) -> None:
+        """Say whether to warn of a graph around the step, which notices no later change.
+
+        Args:
+            tell: Whether it is to be told.
+        """
+        self.__dict__["_tells_of_graph"] = tell
+
+    def construct(self, *inputs: Any) -> Any:
+        # only an outer graph, such as that of a data sink, gets here
+        if self.ready_for_graph:
+            return self.inner(*inputs)
+        return None
+
+    def __getattr__(self, name: str) -> Any:
+        if name == "ready_for_graph":
+            # asked for in Python, when a graph around the step is compiled
+            self._into_graph()
+            return True
+        return super().__getattr__(name)
+
+    def _into_graph(self) -> None:
+        if latches():
+            # releasing a latch takes a gradient, which amid a compilation ends the process
+            text = (
+                "a TrainStep inside ms.jit does not notice a freeze in PYNATIVE_MODE of MindSpore "
+                "before 2.8; call the step itself, or use GRAPH_MODE"
+            )
+            logger.error(text)  # of what is raised here MindSpore tells nothing
+            raise ArgumentError(text)
+        self.prepare(runs=True)
+        if self._tells_of_graph:
+            self.tell_of_graph(False)
+            logger.warning(
+                "a TrainStep is compiled into a graph around it, which notices no later freeze, "
+                "stop or stage; call the step itself, or put a Schedule into ms.Model.train"
+            )
+
+    def __deepcopy__(self, memo: dict[int, Any]) -> TrainStep:
+        """Refuse to be copied: MindSpore's optimizers cannot be."""
+        raise ArgumentError(
+            "a TrainStep cannot be copied, since MindSpore's optimizers cannot; copy the network "
+            "and make a step over it, and take the state along with .save and .load"
+        )
+
+    def set_inputs(self, *inputs: Any, **named: Any) -> None:
+        """Say which dimensions of the inputs vary, so that one graph of a stage serves all sizes.
+
+        Args:
+            *inputs: A ``Tensor(shape=[None, 3], dtype=…)`` for each input of the step.
+            **named: Not used, the inputs of a step have no names.
+
+        Raises:
+            ArgumentError: An input is given by name.
+        """
+        if named:
+            raise ArgumentError(
+                f"input {next(iter(named))!r} is given by name; give one Tensor per input, in order"
+            )
+        super().set_inputs(*inputs)
+        self._engine.set_inputs(inputs)
+
+    def set_grad(self, requires_grad: bool = True) -> TrainStep:
+        """Refuse to be differentiated: the step takes the gradient itself.
+
+        Args:
+            requires_grad: Whether somebody else wants to.
+
+        Returns:
+            The step itself.
+
+        Raises:
+            ArgumentError: Somebody does.
+        """
+        if requires_grad:
+            raise ArgumentError(
+                "a TrainStep takes the gradient itself and is not put into a train cell; give "
+                "ms.Model(step) no optimizer"
+            )
+        return self
+
+    def _warn_of_shape(self, out: Any) -> None:
+        if isinstance(out, Tensor) and out.size > 1:
+            logger.warning(
+                "the network returns %s and no scalar loss, so the gradient is that of the sum; "
+                "give loss_fn=, or a network that returns the loss",
+                tuple(out.shape),
+            )
+
+    def _warn_of_dropout(self, effect: str) -> None:
+        active = [] if self._warned_of_dropout else active_dropout(inner_network(self.network))
+        if active:
+            self.__dict__["_warned_of_dropout"] = True
+            logger.warning(
+                "dropout is active in %s, and MindSpore keeps its stream hidden: %s",
+                few(active),
+                effect,
+            )
+
+    def _enter(self, inputs: Sequence[object] | None, *, runs: bool) -> None:
+        """Go to the stage that the network asks for; without inputs the reach is not looked for."""
+        watch = self._changes
+        watch.refresh()
+        compiled = self._engine.compilations()
+        known = len(self._engine.names())
+        with self._agreement.refusing_together(runs=runs):
+            weights = self._trainable.of(watch.records, watch.gradient_routes(), inputs)
+            check_updates(self.updates)
+            release_latches([r.parameter for r in watch.records if r.can_train], weights)
+            around = (watch.stops(), watch.behaviour())
+            stage = self._engine.enter(weights, around, runs=False)
+        if runs:
+            self._agreement.reach(stage.names, stage.optimizer, stage.inner, self._position)
+            self._engine.run()
+            note_moving(self.network, weights)
+        if compiled and len(self._engine.names()) > known:
+            self._warn_of_dropout("the graph of a new stage begins with the same masks again")
+        # not registered: the optimizers of several stages share the names of their states
+        self.__dict__["inner"] = stage.inner
+        self._cells["optimizer"] = stage.optimizer
+        if inputs is not None or self.knows_reach:
+            watch.accept()
