@@ -44,7 +44,6 @@ from msgrad.network._tree import (
 from msgrad.network._values import bits, copy_of, hidden, hide, rename_hidden, write, writes
 
 __all__ = [
-    "TRIALS",
     "CellMatcher",
     "CellPattern",
     "GradientCell",
@@ -60,6 +59,7 @@ __all__ = [
     "Snapshot",
     "Source",
     "Summary",
+    "TRIALS",
     "bits",
     "by_trials",
     "cell_paths",

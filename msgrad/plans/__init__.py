@@ -17,17 +17,17 @@ from msgrad.plans._schema import (
 )
 
 __all__ = [
-    "MAPPING",
-    "PATTERNS",
-    "SWITCH",
-    "TEXT",
     "Applied",
     "Checker",
     "Document",
     "KeyPath",
     "Kind",
+    "MAPPING",
+    "PATTERNS",
     "Plan",
     "ResolvedRules",
+    "SWITCH",
+    "TEXT",
     "UnfitError",
     "number",
     "one_of",
