@@ -128,8 +128,8 @@ class TrainStep(nn.Cell):
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
         own["_tells_of_graph"] = True
-        own["_watch"] = ChangeDetector(self.network)
-        own["_agreement"] = RankCheck(inner_network(self.network))
+        own["_changes"] = ChangeDetector(self.network)
+        own["_rank_check"] = RankCheck(inner_network(self.network))
         own["_engine"] = StageCells(
             self.network,
             optimizer,
@@ -320,7 +320,7 @@ class TrainStep(nn.Cell):
             path, self._changes.records, self._engine, lambda: self._enter(None, runs=False)
         )
         self.__dict__["_position"] = Position(*position)
-        self._agreement.forget()
+        self._rank_check.forget()
         return self._position
 
     def tell_of_graph(self, tell: bool) -> None:
@@ -428,14 +428,14 @@ class TrainStep(nn.Cell):
         watch.refresh()
         compiled = self._engine.compilations()
         known = len(self._engine.names())
-        with self._agreement.refusing_together(runs=runs):
+        with self._rank_check.refusing_together(runs=runs):
             weights = self._trainable.of(watch.records, watch.gradient_routes(), inputs)
             check_updates(self.updates)
             release_latches([r.parameter for r in watch.records if r.can_train], weights)
             around = (watch.stops(), watch.behaviour())
             stage = self._engine.enter(weights, around, runs=False)
         if runs:
-            self._agreement.reach(stage.names, stage.optimizer, stage.inner, self._position)
+            self._rank_check.compare(stage.names, stage.optimizer, stage.inner, self._position)
             self._engine.run()
             note_moving(self.network, weights)
         if compiled and len(self._engine.names()) > known:

@@ -159,7 +159,7 @@ class WeightUpdates(nn.Cell):
         try_rules(bound_rules, Tensor(0, mstype.int32), HOW_TO_WRITE)
         self.when = when
         self.force = force
-        self.__dict__["_works"] = bound_rules
+        self.__dict__["_bound_rules"] = bound_rules
         # In __dict__, as a child it would make the network's weights the update's.
         self.__dict__["_net"] = net
         self.groups = nn.CellList([WriteGraph(bound) for bound in bound_rules], auto_prefix=False)

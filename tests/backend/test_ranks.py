@@ -369,7 +369,7 @@ def test_after_a_load_the_ranks_compare_anew(monkeypatch, tmp_path):
     forgotten = []
     monkeypatch.setattr(_rank_check.RankCheck, "forget", lambda self: forgotten.append(self))
     step.load(tmp_path / "run.ckpt")
-    assert forgotten == [step._agreement]
+    assert forgotten == [step._rank_check]
 
 
 def test_ranks_are_compared_where_the_stage_changes_and_not_at_each_step(others, monkeypatch):

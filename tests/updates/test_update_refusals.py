@@ -89,7 +89,7 @@ def test_a_refused_rule_keeps_its_state(compiled: bool):
 
 
 def test_a_function_that_draws_is_not_asked_again_for_the_write(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_update, "Write", None)
+    monkeypatch.setattr(_update, "WriteGraph", None)
     net = linear()
     mg.update_weights(net, {"weight": jitter})
     assert np.isfinite(net.weight.asnumpy()).all()
