@@ -73,7 +73,7 @@ class Audit:
             AuditError: The first problems, and how many more there are.
 
         Examples:
-            >>> from msgrad._audit import Audit
+            >>> from msgrad.auditing import Audit
             >>> Audit(rows=(), findings=(), steps=3).check()
         """
         problems = self.problems
@@ -94,7 +94,7 @@ class Audit:
             The JSON text.
 
         Examples:
-            >>> from msgrad._audit import Audit
+            >>> from msgrad.auditing import Audit
             >>> Audit(rows=(), findings=(), steps=3).to_json().splitlines()[1]
             '  "ok": true,'
         """

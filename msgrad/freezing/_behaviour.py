@@ -169,7 +169,7 @@ def may_have_moved(net: nn.Cell) -> list[Parameter]:
     """List the parameters that trained or adapted at some time, or would now, in network order.
 
     Examples:
-        >>> from msgrad._freeze import freeze
+        >>> from msgrad.freezing import freeze
         >>> net = nn.SequentialCell(nn.BatchNorm1d(2), nn.Dense(2, 1), nn.BatchNorm1d(1))
         >>> _ = freeze(net, "0", "2.gamma")
         >>> [p.name for p in may_have_moved(net)]

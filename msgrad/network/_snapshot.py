@@ -35,7 +35,7 @@ class MovementRow:
 
     Examples:
         >>> import numpy as np
-        >>> from msgrad._snapshot import compare_arrays
+        >>> from msgrad.network import compare_arrays
         >>> compare_arrays("fc.bias", np.zeros(2), np.array([0.0, 0.5]))
         MovementRow(name='fc.bias', shape=(2,), max_change=0.5, l2=0.5, bits_changed=1)
     """

@@ -483,8 +483,10 @@ def test_a_literal_costs_no_more_among_ten_times_the_names():
 
 def test_names_and_errors_load_neither_mindspore_nor_numpy():
     code = (
-        "import sys, types; m = types.ModuleType('msgrad'); m.__path__ = [sys.argv[1]];"
-        "sys.modules['msgrad'] = m;"
+        "import sys, types\n"
+        "for name, folder in (('msgrad', ''), ('msgrad.network', '/network')):\n"
+        "    module = sys.modules[name] = types.ModuleType(name)\n"
+        "    module.__path__ = [sys.argv[1] + folder]\n"
         "import msgrad.network._names; print(sorted({'mindspore', 'numpy'} & set(sys.modules)))"
     )
     folder = mg.__path__[0]

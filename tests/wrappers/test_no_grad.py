@@ -19,7 +19,7 @@ def test_the_result_is_a_constant_and_the_rest_has_its_gradient(kind: type[nn.Ce
 
 
 def test_without_the_decorator_the_gradient_would_flow(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr("constant_nets.squared", ops.square)
+    monkeypatch.setattr("tests.nets.constant_nets.squared", ops.square)
     # w³ x³: 216, dx 3 w³ x², dw 3 w² x³
     assert gradients(Function()) == (216.0, 216.0, 324.0, 0.0)
 
