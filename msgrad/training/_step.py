@@ -14,6 +14,7 @@ from msgrad.backend import latches, release_latches, saves_here
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Record, active_dropout, note_moving
 from msgrad.network import Pattern, Reach, inner_network
+from msgrad.training._callback_params import CallbackParams
 from msgrad.training._change_detection import ChangeDetector
 from msgrad.training._loss import check_arguments, check_inputs, loss_network
 from msgrad.training._rank_check import RankCheck
@@ -129,6 +130,7 @@ class TrainStep(nn.Cell):
         own["_warned_of_dropout"] = False
         own["_tells_of_graph"] = True
         own["_changes"] = ChangeDetector(self.network)
+        own["_callback_params"] = CallbackParams()
         own["_rank_check"] = RankCheck(inner_network(self.network))
         own["_engine"] = StageCells(
             self.network,
@@ -385,6 +387,20 @@ class TrainStep(nn.Cell):
         super().set_inputs(*inputs)
         self._engine.set_inputs(inputs)
 
+    def set_train(self, mode: bool = True) -> TrainStep:
+        """Set the mode of the step; a run of `Model.train` begins so and finds the optimizer.
+
+        Args:
+            mode: Whether the step trains.
+
+        Returns:
+            The step itself.
+        """
+        super().set_train(mode)
+        self._callback_params.look(self)
+        self._callback_params.show(self.optimizer)
+        return self
+
     def set_grad(self, requires_grad: bool = True) -> TrainStep:
         """Refuse to be differentiated: the step takes the gradient itself.
 
@@ -443,5 +459,6 @@ class TrainStep(nn.Cell):
         # not registered: the optimizers of several stages share the names of their states
         self.__dict__["inner"] = stage.inner
         self._cells["optimizer"] = stage.optimizer
+        self._callback_params.show(stage.optimizer)
         if inputs is not None or self.knows_reach:
             watch.accept()

@@ -13,8 +13,13 @@ from mindspore import Parameter, Tensor, amp, nn, ops
 from mindspore import dataset as ds
 from mindspore.train import (
     Accuracy,
+    BackupAndRestore,
     Callback,
     CheckpointConfig,
+    EarlyStopping,
+    History,
+    LambdaCallback,
+    LearningRateScheduler,
     LossMonitor,
     ModelCheckpoint,
     ReduceLROnPlateau,
@@ -248,6 +253,79 @@ def test_with_a_schedule_mindspores_own_callback_finds_the_rate_of_the_step():
     ms.Model(step).train(3, batches(), callbacks=[schedule, plateau], dataset_sink_mode=False)
     assert len(step.stages) == 2
     assert step.optimizer.learning_rate.asnumpy() == pytest.approx(0.025)
+
+
+class Look(Callback):
+    """Thaws the network after an epoch, and notes whether all is as the step has it."""
+
+    def __init__(self, net: nn.Cell, step: mg.TrainStep) -> None:
+        super().__init__()
+        self.net, self.step, self.same, self.optimizers = net, step, [], []
+
+    def look(self, run_context: Any) -> None:
+        optimizer = run_context.original_args().optimizer
+        self.same.append(optimizer is self.step.optimizer)
+        if optimizer not in self.optimizers:
+            self.optimizers.append(optimizer)
+
+    on_train_begin = on_train_step_end = on_train_end = look
+
+    def on_train_epoch_end(self, run_context: Any) -> None:
+        self.look(run_context)
+        if run_context.original_args().cur_epoch_num == 2:
+            mg.unfreeze(self.net)
+
+
+SCHEDULER = (lambda: LearningRateScheduler(lambda lr, n: lr / 2), 2.0**-12)
+# a loss that cannot fall by 100
+PLATEAU = (
+    lambda: ReduceLROnPlateau("loss", factor=0.5, patience=0, min_delta=100.0, mode="min"),
+    2.0**-5,
+)
+STOPPING = (lambda: EarlyStopping("loss", patience=9, restore_best_weights=True), 2.0**-3)
+CALLBACKS = [
+    # a callback of MindSpore's, the rate after three epochs of three steps from 1/8, and how
+    pytest.param(*SCHEDULER, "train", id="scheduler"),
+    pytest.param(*SCHEDULER, "fit", id="scheduler-fit"),
+    pytest.param(*PLATEAU, "train", id="plateau"),
+    pytest.param(*PLATEAU, "fit", id="plateau-fit"),
+    pytest.param(*STOPPING, "fit", id="stopping"),
+    pytest.param(lambda: History(), 2.0**-3, "fit", id="history"),
+    pytest.param(lambda: BackupAndRestore("backup"), 2.0**-3, "fit", id="backup"),
+    pytest.param(lambda: LambdaCallback(), 2.0**-3, "fit", id="lambda"),
+    pytest.param(lambda: ModelCheckpoint("run", directory="."), 2.0**-3, "fit", id="checkpoint"),
+]
+
+
+@pytest.mark.parametrize(("make", "rate", "how"), CALLBACKS)
+def test_callbacks_of_mindspore_find_the_optimizer_of_the_present_stage(
+    make: Callable[[], Callback], rate: float, how: str
+):
+    net = network()
+    mg.freeze(net, "0")
+    step = mg.TrainStep(
+        net, lambda p: nn.Momentum(p, 0.125, 0.9), nn.CrossEntropyLoss(), unreached="allow"
+    )
+    look = Look(net, step)
+    evaluation = nn.WithEvalCell(net, nn.CrossEntropyLoss())
+    model = ms.Model(
+        step, eval_network=evaluation, metrics={"a": Accuracy()}, eval_indexes=[0, 1, 2]
+    )
+    given = [batches()] if how == "train" else [batches(), batches()]
+    getattr(model, how)(3, *given, callbacks=[make(), look], dataset_sink_mode=False)
+    assert look.same == [True] * 14
+    assert len(look.optimizers) == 2
+    # the scheduler reads the rate from a text of eight digits
+    assert step.optimizer.learning_rate.asnumpy() == pytest.approx(rate, rel=1e-3)
+
+
+def test_a_second_run_of_a_model_finds_the_optimizer_too():
+    step = step_over(network())
+    model = ms.Model(step)
+    for rate in (0.05, 0.025):
+        halved = LearningRateScheduler(lambda lr, n: lr / 2 if n == 1 else lr)
+        model.train(1, batches(), callbacks=[halved], dataset_sink_mode=False)
+        assert step.optimizer.learning_rate.asnumpy() == pytest.approx(rate)
 
 
 def test_prediction_with_the_network_equals_what_the_frozen_part_gives_in_training():
