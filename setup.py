@@ -33,11 +33,12 @@ setup(
     license="Apache-2.0",
     license_files=["LICENSE"],
     packages=find_packages(include=["msgrad", "msgrad.*"]),
-    py_modules=["msgrad_command"],
     package_data={"msgrad": ["py.typed"]},
     python_requires=">=3.10,<3.13",
+    # No upper bound of MindSpore, which would keep users of the next one from installing msgrad at
+    # all: `msgrad doctor` says which versions were tested.
     # NumPy 2 is accepted by MindSpore 2.10's metadata, and then `tensor * 2.0` fails in it.
-    install_requires=["mindspore>=2.7,<2.11", "numpy>=1.26,<2"],
-    entry_points={"console_scripts": ["msgrad = msgrad_command:main"]},
+    install_requires=["mindspore>=2.7", "numpy>=1.26,<2"],
+    entry_points={"console_scripts": ["msgrad = msgrad.cli:main"]},
     extras_require={"tools": TOOLS, "docs": DOCS, "test": TOOLS + TEST + LINT + DOCS},
 )

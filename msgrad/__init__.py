@@ -1,60 +1,68 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
-from msgrad.auditing import Audit, Explanation, LayerRecord, WeightMonitor, audit, explain
-from msgrad.backend import use_device
-from msgrad.checkpoints import LoadReport, diff_checkpoints, load_weights, save_trainable
-from msgrad.errors import (
-    ArgumentError,
-    ArgumentTypeError,
-    AuditError,
-    CheckpointError,
-    ConflictError,
-    DeviceError,
-    FrozenWeightError,
-    MissingPackageError,
-    MsgradError,
-    NoMatchError,
-    PlanError,
-    ShapeError,
-)
-from msgrad.freezing import Freeze, freeze, frozen_state, is_frozen, unfreeze
-from msgrad.network import (
-    Movement,
-    Selection,
-    Snapshot,
-    Summary,
-    fingerprint,
-    reach,
-    select,
-    summary,
-)
-from msgrad.optim import HoldOptimizer, layer_decay, no_decay, param_groups
-from msgrad.plans import Plan
-from msgrad.replay import Replay, replay_frozen
-from msgrad.training import Schedule, Stage, TrainStep, gradual_stages
-from msgrad.updates import (
-    MovingAverage,
-    WeightUpdates,
-    each_sample,
-    parameters_to_vector,
-    rules,
-    update_weights,
-    vector_to_parameters,
-)
-from msgrad.wrappers import (
-    CellWrapper,
-    PrintWeights,
-    ReverseGradient,
-    ScaleGradient,
-    StopGradient,
-    no_grad,
-    reverse_gradient,
-    scale_gradient,
-    stop_gradient,
-    unwrap,
-    wrap,
-    wrapped,
-)
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from msgrad import errors as errors
+    from msgrad import runs as runs
+    from msgrad.auditing import Audit, Explanation, LayerRecord, WeightMonitor, audit, explain
+    from msgrad.backend import use_device
+    from msgrad.checkpoints import LoadReport, diff_checkpoints, load_weights, save_trainable
+    from msgrad.errors import (
+        ArgumentError,
+        ArgumentTypeError,
+        AuditError,
+        CheckpointError,
+        ConflictError,
+        DeviceError,
+        FrozenWeightError,
+        MissingPackageError,
+        MsgradError,
+        NoMatchError,
+        PlanError,
+        ShapeError,
+    )
+    from msgrad.freezing import Freeze, freeze, frozen_state, is_frozen, unfreeze
+    from msgrad.network import (
+        Movement,
+        Selection,
+        Snapshot,
+        Summary,
+        fingerprint,
+        reach,
+        select,
+        summary,
+    )
+    from msgrad.optim import HoldOptimizer, layer_decay, no_decay, param_groups
+    from msgrad.plans import Plan
+    from msgrad.replay import Replay, replay_frozen
+    from msgrad.training import Schedule, Stage, TrainStep, gradual_stages
+    from msgrad.updates import (
+        MovingAverage,
+        WeightUpdates,
+        each_sample,
+        parameters_to_vector,
+        rules,
+        update_weights,
+        vector_to_parameters,
+    )
+    from msgrad.wrappers import (
+        CellWrapper,
+        PrintWeights,
+        ReverseGradient,
+        ScaleGradient,
+        StopGradient,
+        no_grad,
+        reverse_gradient,
+        scale_gradient,
+        stop_gradient,
+        unwrap,
+        wrap,
+        wrapped,
+    )
 
 __version__ = "0.1.0"
 
@@ -126,3 +134,39 @@ __all__ = [
     "wrap",
     "wrapped",
 ]
+
+# Where the names above are looked for; errors need no MindSpore.
+_FACES = (
+    "errors",
+    "network",
+    "freezing",
+    "wrappers",
+    "updates",
+    "optim",
+    "checkpoints",
+    "training",
+    "replay",
+    "auditing",
+    "plans",
+    "backend",
+)
+_MODULES = ("errors", "runs")
+
+# not for type checkers, which would take any misspelt name of the package for one of these
+if not TYPE_CHECKING:
+
+    def __getattr__(name: str) -> object:
+        """Import what is asked for: MindSpore is loaded by the first name that needs it."""
+        if name in _MODULES:
+            return import_module(f"msgrad.{name}")
+        if name in __all__:
+            for face in _FACES:
+                module = import_module(f"msgrad.{face}")
+                if hasattr(module, name):
+                    globals()[name] = getattr(module, name)
+                    return globals()[name]
+        raise AttributeError(f"module 'msgrad' has no attribute {name!r}", name=name)
+
+    def __dir__() -> list[str]:
+        """List what can be asked for, whether it has been imported or not."""
+        return sorted({*globals(), *__all__, *_MODULES})

@@ -19,11 +19,13 @@ from msgrad.backend._ranks import (
     refuse,
     saves_here,
 )
+from msgrad.backend._version import TESTED, is_tested
 
 __all__ = [
     "DRY_RUN",
     "Graph",
     "Node",
+    "TESTED",
     "alike",
     "all_have",
     "called_graph",
@@ -31,6 +33,7 @@ __all__ = [
     "compiled_graph",
     "computes",
     "forget",
+    "is_tested",
     "latches",
     "processes",
     "ranks_together",

@@ -1,11 +1,13 @@
-"""The doctor: whether what msgrad needs is there and works, and what to do where it does not."""
+"""`msgrad doctor`: whether what msgrad needs is there and works, else what to do."""
 
 from __future__ import annotations
 
+import argparse
+import json
 import re
 import sys
 from collections.abc import Callable, Iterator
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib import metadata
 
 import mindspore as ms
@@ -13,14 +15,15 @@ import numpy as np
 from mindspore import Tensor, nn
 from mindspore.train import anf_ir_pb2
 
-from msgrad.backend import use_device, why_not_ascend
+from msgrad.backend import TESTED, is_tested, use_device, why_not_ascend
+from msgrad.cli._terminal import FOUND, OK, REMEDY, print_table
 from msgrad.freezing import freeze
 from msgrad.network import Snapshot
 from msgrad.training import TrainStep
 
 # Each from a version on and below another one; setup.py says the same.
 PYTHON = ((3, 10), (3, 13))
-MINDSPORE = ((2, 7), (2, 11))
+MINDSPORE = (2, 7)
 NUMPY = ((1, 26), (2, 0))
 _TOOLS = ("PyYAML", "rich", "matplotlib")
 
@@ -42,11 +45,22 @@ class Check:
     remedy: str = ""
 
 
+def doctor(given: argparse.Namespace) -> int:
+    """Print a line for each thing that was looked at; 1 where one is not as it has to be."""
+    found = list(checks())
+    if given.json:
+        print(json.dumps([asdict(check) for check in found], indent=2))
+    else:
+        rows = [("ok" if c.ok else "FAILED", c.name, c.found, c.remedy) for c in found]
+        print_table(("", "what", "found", "what to do"), rows)
+    return OK if all(check.ok for check in found) else FOUND
+
+
 def checks() -> Iterator[Check]:
     """Look at one thing after the other; what raises is a check that failed."""
     for name, check, remedy in (
         ("Python", _python, "install Python 3.10 to 3.12"),
-        ("MindSpore", _mindspore, "pip install 'mindspore>=2.7,<2.11'"),
+        ("MindSpore", _mindspore, REMEDY),
         ("NumPy", _numpy, "pip install 'numpy>=1.26,<2'"),
         ("protobuf", _protobuf, "pip install --upgrade protobuf"),
         ("device", _device, "run msgrad --debug doctor, and mindspore.run_check() in Python"),
@@ -72,8 +86,15 @@ def _python() -> Check:
 
 
 def _mindspore() -> Check:
-    remedy = "pip install 'mindspore>=2.7,<2.11'"
-    return _version("MindSpore", ms.__version__, MINDSPORE, remedy)
+    version, (first, last) = ms.__version__, TESTED
+    if _numbers(version)[:2] < MINDSPORE:
+        return Check(
+            "MindSpore", False, f"{version}, not {'.'.join(map(str, MINDSPORE))} or later", REMEDY
+        )
+    if is_tested(version):
+        return Check("MindSpore", True, version)
+    remedy = "look at the compiled step below; to be sure, pip install 'mindspore<2.11'"
+    return Check("MindSpore", True, f"{version}, tested were {first} to {last}", remedy)
 
 
 def _numpy() -> Check:

@@ -1,4 +1,8 @@
-"""The command line: parses, calls the library, prints; errors are one line."""
+"""The command line: parses, calls the library, prints; errors are one line.
+
+Nothing here imports MindSpore before a command is chosen: help needs none, and where MindSpore
+cannot be imported one line says why.
+"""
 
 from __future__ import annotations
 
@@ -9,15 +13,11 @@ import sys
 import traceback
 from collections.abc import Callable, Sequence
 from contextlib import suppress
-from dataclasses import asdict
+from importlib import import_module
+from importlib.util import find_spec
 from typing import NoReturn
 
-from msgrad.cli._audit import audit
-from msgrad.cli._diff import diff
-from msgrad.cli._doctor import checks
-from msgrad.cli._plan import plan
-from msgrad.cli._terminal import BROKEN, FOUND, OK, STOPPED, UNUSABLE, print_table
-from msgrad.cli._train import train
+from msgrad.cli._terminal import BROKEN, FOUND, OK, REMEDY, STOPPED, UNUSABLE
 from msgrad.errors import MsgradError, PlanError
 
 _CODES = """
@@ -47,18 +47,24 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
     Returns:
         The exit code: 0, 1 where something was found, 2 where the command or a file cannot be used,
-        3 for an error inside, 130 where Ctrl-C stopped it.
+        3 for an error inside, 130 where Ctrl-C stopped it. Where MindSpore cannot be imported, 1 of
+        ``doctor`` and 3 of the others.
     """
     given = _parser().parse_args(arguments)
     try:
-        return given.run(given)
+        try:
+            run = _imported(given.command)
+        # a missing library, another NumPy, a broken installation: all kinds of errors
+        except Exception as error:
+            return _cannot_start(error, given)
+        return run(given)
     except BrokenPipeError:
         # `msgrad … | head` has seen enough; Python would complain once more at its end
         with suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         return OK
     except KeyboardInterrupt:
-        hint = "; --resume goes on after its last epoch" if given.run is train else ""
+        hint = "; --resume goes on after its last epoch" if given.command == "train" else ""
         print(f"\nmsgrad: stopped{hint}", file=sys.stderr)
         return STOPPED
     except (MsgradError, OSError) as error:
@@ -66,6 +72,30 @@ def main(arguments: Sequence[str] | None = None) -> int:
     # never a traceback, whatever it is
     except Exception as error:
         return _failed(error, BROKEN, f"{type(error).__name__}: ", debug=given.debug)
+
+
+def _imported(command: str) -> Callable[[argparse.Namespace], int]:
+    """Return the function of a command; its module imports MindSpore."""
+    return getattr(import_module(f"msgrad.cli._{command}"), command)
+
+
+def _cannot_start(error: Exception, given: argparse.Namespace) -> int:
+    """Say in one line why MindSpore or msgrad cannot be imported."""
+    if given.debug:
+        traceback.print_exception(error)
+    missing = [name for name in ("mindspore", "numpy") if find_spec(name) is None]
+    first = (str(error).strip().splitlines() or [""])[0]
+    found = (
+        f"{' and '.join(missing)} not installed" if missing else f"{type(error).__name__}: {first}"
+    )
+    doctor = given.command == "doctor"
+    if doctor and given.json:
+        check = {"name": "MindSpore", "ok": False, "found": found, "remedy": REMEDY}
+        print(json.dumps([check], indent=2))
+    else:
+        more = "" if missing else ", or run msgrad --debug doctor"
+        print(f"msgrad cannot start: {found[:200]}; {REMEDY}{more}", file=sys.stderr)
+    return FOUND if doctor else BROKEN
 
 
 def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
@@ -95,7 +125,6 @@ def _parser() -> argparse.ArgumentParser:
     _add(
         commands,
         "doctor",
-        _doctor,
         "look whether what msgrad needs is there and works",
         "msgrad doctor",
         "something is not as it has to be; its line says what to do",
@@ -107,7 +136,6 @@ def _add_plan(commands: argparse._SubParsersAction) -> None:
     plans = _add(
         commands,
         "plan",
-        plan,
         "say what a config would do to every weight, without training",
         "msgrad plan configs/digits_freeze_conv1.yaml --set optimizer.weight_decay=0.1",
         "never",
@@ -121,7 +149,6 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
     trains = _add(
         commands,
         "train",
-        train,
         "train as a config says, and show what moved",
         "msgrad train configs/digits_freeze_conv1.yaml --set epoch_size=3",
         "a weight that is held moved, or the audit before the training found problems",
@@ -135,7 +162,6 @@ def _add_audit(commands: argparse._SubParsersAction) -> None:
     audits = _add(
         commands,
         "audit",
-        audit,
         "run a few real steps of a config, and say what happened to every weight and why",
         "msgrad audit configs/digits_freeze_conv1.yaml --html audit.html",
         "the audit found problems",
@@ -148,7 +174,6 @@ def _add_diff(commands: argparse._SubParsersAction) -> None:
     diffs = _add(
         commands,
         "diff",
-        diff,
         "compare the weights in two checkpoint files, bit by bit",
         "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
         "a held weight moved, or is missing or of another shape in one of the files",
@@ -172,7 +197,6 @@ def _add_config(command: argparse.ArgumentParser) -> None:
 def _add(
     commands: argparse._SubParsersAction,
     name: str,
-    run: Callable[[argparse.Namespace], int],
     what: str,
     example: str,
     found: str,
@@ -189,18 +213,5 @@ def _add(
     parser.add_argument(
         "--debug", action="store_true", default=argparse.SUPPRESS, help=argparse.SUPPRESS
     )
-    parser.set_defaults(run=run)
+    parser.set_defaults(command=name)
     return parser
-
-
-# --- doctor
-
-
-def _doctor(given: argparse.Namespace) -> int:
-    found = list(checks())
-    if given.json:
-        print(json.dumps([asdict(check) for check in found], indent=2))
-    else:
-        rows = [("ok" if c.ok else "FAILED", c.name, c.found, c.remedy) for c in found]
-        print_table(("", "what", "found", "what to do"), rows)
-    return OK if all(check.ok for check in found) else FOUND

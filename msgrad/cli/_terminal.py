@@ -61,6 +61,7 @@ def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
     needed("rich.console", "a table").Console(file=file).print(table)
 
 
+REMEDY = "pip install 'mindspore>=2.7' 'numpy>=1.26,<2'"
 OK, FOUND, UNUSABLE, BROKEN = range(4)
 # As a shell reports a program that SIGINT ended.
 STOPPED = 130

@@ -198,7 +198,7 @@ def test_the_version_is_that_of_the_package(capsys):
 
 
 def test_the_command_is_installed_under_its_name():
-    assert '"msgrad = msgrad_command:main"' in (ROOT / "setup.py").read_text(encoding="utf-8")
+    assert '"msgrad = msgrad.cli:main"' in (ROOT / "setup.py").read_text(encoding="utf-8")
 
 
 def started(arguments: str) -> subprocess.CompletedProcess[str]:

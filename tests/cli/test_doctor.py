@@ -85,10 +85,8 @@ def step_leaks(patch):
 SICK = [
     pytest.param(python_313, "Python", "3.13.1, not 3.10 or later and below 3.13", "install Python",
                  id="python"),
-    pytest.param(mindspore_26, "MindSpore", "2.6.0, not 2.7 or later and below 2.11",
-                 "pip install 'mindspore>=2.7,<2.11'", id="mindspore-too-old"),
-    pytest.param(mindspore_211, "MindSpore", "2.11.0rc1, not 2.7 or later", "pip install 'minds",
-                 id="mindspore-too-new"),
+    pytest.param(mindspore_26, "MindSpore", "2.6.0, not 2.7 or later",
+                 "pip install 'mindspore>=2.7'", id="mindspore-too-old"),
     pytest.param(numpy_2, "NumPy", "2.1.0, not 1.26 or later and below 2.0",
                  "pip install 'numpy>=1.26,<2'", id="numpy-2"),
     pytest.param(protobuf_old, "protobuf", "3.1.0, and MindSpore 2.", "pip install 'protobuf>=3.13",
@@ -129,6 +127,14 @@ SICK_STEPS = [
 def test_a_step_that_goes_wrong_fails_the_check_of_the_step(make_sick, text, remedy, monkeypatch):
     make_sick(monkeypatch)
     assert_only_this_fails("compiled step", text, remedy)
+
+
+@pytest.mark.usefixtures("_no_step")
+def test_a_newer_mindspore_is_no_failure_and_is_told_from_those_that_were_tested(monkeypatch):
+    mindspore_211(monkeypatch)
+    check = found()["MindSpore"]
+    assert (check.ok, check.found) == (True, "2.11.0rc1, tested were 2.7.0 to 2.10.x")
+    assert "pip install 'mindspore<2.11'" in check.remedy
 
 
 @pytest.mark.usefixtures("_no_step")

@@ -8,6 +8,7 @@ import re
 import sys
 import tokenize
 from collections import Counter
+from importlib import import_module
 from pathlib import Path
 
 import pytest
@@ -190,3 +191,26 @@ def test_every_public_name_exists_and_has_a_docstring(name):
 
 def test_the_public_list_is_sorted():
     assert mg.__all__ == sorted(mg.__all__)
+
+
+def test_type_checkers_see_every_public_name_where_it_is_found_at_run_time():
+    checked = next(
+        node for node in parsed(PACKAGE / "__init__.py").body if isinstance(node, ast.If)
+    )
+    assert ast.unparse(checked.test) == "TYPE_CHECKING"
+    seen = {
+        name: import_module(module if module != "msgrad" else f"msgrad.{name}")
+        for module, name in imported(checked)
+    }
+    assert sorted(seen) == sorted([*mg.__all__, "errors", "runs"])
+    assert [
+        name
+        for name, module in seen.items()
+        if getattr(mg, name) is not getattr(module, name, module)
+    ] == []
+    assert {*mg.__all__, "errors", "runs"} <= set(dir(mg))
+
+
+def test_a_name_that_is_not_public_is_missing_as_in_any_module():
+    with pytest.raises(AttributeError, match="module 'msgrad' has no attribute 'freez'"):
+        _ = mg.freez  # pyright: ignore[reportAttributeAccessIssue]
