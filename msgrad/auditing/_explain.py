@@ -11,11 +11,10 @@ import mindspore as ms
 from mindspore import Parameter, nn
 
 from msgrad.auditing._misplaced_flags import misplaced_flags
-from msgrad.auditing._subject import optimizers_in
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import Record, cannot_hold, is_held, is_norm, records_of
 from msgrad.network import inner_network, places, select
-from msgrad.optim import rates_by_weight
+from msgrad.optim import optimizers_in, rates_by_weight
 from msgrad.training import TrainStep
 from msgrad.updates import WeightUpdates
 from msgrad.wrappers import wrapped

@@ -20,10 +20,9 @@ from msgrad._extras import needed
 from msgrad.auditing._distances import Distance, distances
 from msgrad.auditing._monitor_plot import plot_records
 from msgrad.auditing._record import LayerRecord
-from msgrad.auditing._subject import optimizers_in
 from msgrad.errors import ArgumentError
 from msgrad.network import Pattern, copy_of, every_cell, forget_compiled, places, select
-from msgrad.optim import OptimizerWrapper
+from msgrad.optim import OptimizerWrapper, optimizers_in
 from msgrad.training import TrainStep
 
 _note = composite.MultitypeFuncGraph("note")

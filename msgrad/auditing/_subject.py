@@ -10,16 +10,13 @@ from typing import Any
 
 import mindspore as ms
 from mindspore import nn
-from mindspore.experimental import optim as experimental
 
 from msgrad.auditing._gradient_calls import gradient_functions
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import asked_to_train
 from msgrad.network import every_cell
-from msgrad.optim import OptimizerWrapper
+from msgrad.optim import optimizers_in
 from msgrad.training import FunctionNetwork, TrainStep
-
-_KINDS = (nn.Optimizer, experimental.Optimizer, OptimizerWrapper)
 
 
 @dataclass(frozen=True)
@@ -68,17 +65,6 @@ def subject_of(
             raise ArgumentError("net= and optimizer= go with a function; a train cell has its own")
         return _of_cell(step, [tuple(inputs)])
     return _of_function(step, inputs, net, optimizer)
-
-
-def optimizers_in(cell: nn.Cell) -> list[nn.Cell]:
-    """List the optimizers in a cell, of one around another the outer."""
-    found: list[nn.Cell] = []
-    inside: set[int] = set()
-    for part in every_cell(cell):
-        if isinstance(part, _KINDS) and id(part) not in inside:
-            found.append(part)
-            inside |= {id(inner) for inner in every_cell(part)}
-    return found
 
 
 def _of_cell(step: nn.Cell, batches: list[tuple[object, ...]]) -> Subject:

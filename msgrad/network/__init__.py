@@ -26,7 +26,7 @@ from msgrad.network._snapshot import (
     fingerprint,
     fingerprint_of,
 )
-from msgrad.network._source import Source, closure_of, source_of
+from msgrad.network._source import Source, called_by, closure_of, source_of
 from msgrad.network._summary import Summary, inner_network, short_number, summary
 from msgrad.network._tree import (
     cell_paths,
@@ -62,6 +62,7 @@ __all__ = [
     "TRIALS",
     "bits",
     "by_trials",
+    "called_by",
     "cell_paths",
     "children",
     "closure_of",

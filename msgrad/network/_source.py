@@ -29,6 +29,18 @@ def source_of(function: FunctionType | CodeType) -> Source | None:
     return Source(tree, code.co_filename, max(start, 1) - 1)
 
 
+def called_by(function: object) -> list[Any]:
+    """List what a Python function calls by a name of its module or of a function around it."""
+    function = inspect.unwrap(function) if callable(function) else function
+    source = source_of(function) if isinstance(function, FunctionType) else None
+    if source is None or not isinstance(function, FunctionType):
+        return []
+    known = {**function.__globals__, **closure_of(function)}
+    calls = [node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+    names = dict.fromkeys(func.id for func in calls if isinstance(func, ast.Name))
+    return [known[name] for name in names if name in known]
+
+
 def closure_of(function: FunctionType) -> dict[str, Any]:
     """Return what the names of outer functions mean in a function."""
     cells = zip(function.__code__.co_freevars, function.__closure__ or (), strict=True)

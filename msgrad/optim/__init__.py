@@ -10,7 +10,7 @@ from msgrad.optim._state import (
     rates_of,
     replace_parameters,
 )
-from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper
+from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper, optimizers_in
 
 __all__ = [
     "ClippedOptimizer",
@@ -20,6 +20,7 @@ __all__ = [
     "blank",
     "layer_decay",
     "no_decay",
+    "optimizers_in",
     "own_parameters",
     "owner_of",
     "param_groups",

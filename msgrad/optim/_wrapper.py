@@ -5,6 +5,9 @@ from __future__ import annotations
 from typing import Any
 
 from mindspore import Tensor, nn, ops
+from mindspore.experimental import optim
+
+from msgrad.network import every_cell
 
 
 class OptimizerWrapper(nn.Cell):
@@ -45,3 +48,17 @@ class ClippedOptimizer(OptimizerWrapper):
 
     def construct(self, grads: tuple[Tensor, ...]) -> Any:
         return self.optimizer(ops.clip_by_global_norm(grads, self.clip_norm))
+
+
+_KINDS = (nn.Optimizer, optim.Optimizer, OptimizerWrapper)
+
+
+def optimizers_in(cell: nn.Cell) -> list[nn.Cell]:
+    """List the optimizers in a cell, of one around another the outer."""
+    found: list[nn.Cell] = []
+    inside: set[int] = set()
+    for part in every_cell(cell):
+        if isinstance(part, _KINDS) and id(part) not in inside:
+            found.append(part)
+            inside |= {id(inner) for inner in every_cell(part)}
+    return found

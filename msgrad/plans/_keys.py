@@ -30,6 +30,7 @@ RUN_KEYS = (
     "jit_level",
     "clip_norm",
     "unreached",
+    "has_aux",
     "loss_scale",
     "optimizer",
     "steps",

@@ -250,6 +250,8 @@ class Plan(WrittenPlan):
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
+        has_aux: bool = False,
+        labels: int | None = None,
     ) -> TrainStep:
         """Make the step that trains by this plan: its groups, updates and holds are in it.
 
@@ -272,6 +274,8 @@ class Plan(WrittenPlan):
             unreached: As in `TrainStep`.
             restart_state: As in `TrainStep`.
             restart_counters: As in `TrainStep`.
+            has_aux: As in `TrainStep`.
+            labels: As in `TrainStep`.
 
         Returns:
             The step.
@@ -310,6 +314,8 @@ class Plan(WrittenPlan):
                     unreached=unreached,
                     restart_state=restart_state,
                     restart_counters=restart_counters,
+                    has_aux=has_aux,
+                    labels=labels,
                 )
             undo.pop_all()
         return step

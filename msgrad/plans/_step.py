@@ -94,6 +94,8 @@ class StepParts:
                 )
             return _holding(make(given), holds)
 
+        # what can be called with the parameters alone is seen by its signature
+        made.__wrapped__ = make  # pyright: ignore[reportFunctionMemberAccess]
         return made
 
     def updates(self) -> list[WeightUpdates]:

@@ -264,6 +264,7 @@ def _step(
         trainable=None if own is None else list(own.trains),
         clip_norm=config.clip_norm,
         unreached=config.unreached,
+        has_aux=config.has_aux,
     )
     return step.set_train()
 

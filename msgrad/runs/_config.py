@@ -41,6 +41,7 @@ class Config:
         jit_level: ``O0`` or ``O1``; None leaves MindSpore's default.
         clip_norm: Largest global norm of the gradients.
         unreached: What to do with weights that no gradient reaches, see `TrainStep`.
+        has_aux: Whether the loss comes with more, of which no gradient is taken, see `TrainStep`.
         loss_scale: Fixed scale of the loss on an Ascend.
         optimizer: Its class and its keywords.
         steps: Several train steps on one network, by name, in the order in which they run.
@@ -65,6 +66,7 @@ class Config:
     jit_level: str | None = None
     clip_norm: float | None = None
     unreached: str = "freeze"
+    has_aux: bool = False
     loss_scale: float | None = None
     optimizer: OptimizerKeys = field(default_factory=OptimizerKeys)
     steps: Mapping[str, StepKeys] = field(default_factory=dict)

@@ -114,6 +114,7 @@ KINDS: dict[str, Kind] = {
     "jit_level": _maybe(one_of("O0", "O1")),
     "clip_norm": _maybe(_above_zero()),
     "unreached": one_of("freeze", "error", "allow"),
+    "has_aux": SWITCH,
     "loss_scale": _maybe(_above_zero()),
     "optimizer": MAPPING,
     "steps": MAPPING,

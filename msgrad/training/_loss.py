@@ -2,49 +2,136 @@
 
 from __future__ import annotations
 
+import inspect
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager
+from typing import Any
 
-from mindspore import Tensor, nn
+import mindspore as ms
+from mindspore import Tensor, nn, ops
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
+from msgrad.network import called_by
+from msgrad.optim import optimizers_in
+from msgrad.wrappers import CellWrapper
 
-_NO_LABEL = (
-    "step got one input, and its loss_fn takes a label: call step(x, label), and give "
-    "ms.Model(step) no loss_fn"
+_SEVERAL = (
+    "the network returns several values, and the gradient would be that of their sum; return the "
+    "loss alone, or give TrainStep has_aux=True where the first of them is the loss"
+)
+_ALONE = (
+    "has_aux=True asks for a tuple of the loss and more, and the network returns one value; return "
+    "both, or leave has_aux out"
 )
 
 
 class NetworkWithLoss(nn.Cell):
-    """A network called with all inputs but the last, and a loss of its output and the last.
+    """A network called with all inputs but the labels, and a loss of its output and the labels.
 
     `nn.WithLossCell` takes two inputs only. The child is named as it is there.
     """
 
-    def __init__(self, network: nn.Cell, loss_fn: Callable[..., Tensor]) -> None:
+    def __init__(
+        self, network: nn.Cell, loss_fn: Callable[..., Any], labels: int, has_aux: bool
+    ) -> None:
         super().__init__(auto_prefix=False)
         self._backbone = network
         self._loss_fn = loss_fn
+        self.labels = labels
+        self.has_aux = has_aux
+        self.missing = (
+            f"step got too few inputs: its loss_fn takes {labels} of them as "
+            f"label{'s' * (labels > 1)}; call step(x, {', '.join(['label'] * labels)}), and give "
+            "ms.Model(step) no loss_fn"
+        )
         self._get_attr_from_cell(network)
 
-    def construct(self, *inputs: Tensor) -> Tensor:
-        if len(inputs) < 2:
+    def construct(self, *inputs: Tensor) -> Any:
+        if len(inputs) <= self.labels:
             # a builtin error: a graph knows no others
-            raise ValueError(_NO_LABEL)
-        return self._loss_fn(self._backbone(*inputs[:-1]), inputs[-1])
+            raise ValueError(self.missing)
+        given, labels = inputs[: -self.labels], inputs[-self.labels :]
+        return checked_loss(self._loss_fn(self._backbone(*given), *labels), self.has_aux)
+
+
+def check_train_cell(inner: nn.Cell, network: nn.Cell) -> None:
+    """Refuse a train cell that cannot take a loss and more.
+
+    Raises:
+        ArgumentError: It multiplies the loss by a scale, which a tuple has not.
+    """
+    if returns_aux(network) and isinstance(inner, nn.TrainOneStepWithLossScaleCell):
+        raise ArgumentError(
+            f"train_cell {type(inner).__name__} takes a scalar loss, and has_aux=True gives it a "
+            "tuple; leave has_aux out, or write a train cell that scales the first of the values"
+        )
+
+
+def returns_aux(network: nn.Cell) -> bool:
+    """Whether a loss network returns the loss and more."""
+    return _checks_itself(network) and bool(network.has_aux)
 
 
 class FunctionNetwork(nn.Cell):
     """A function of the inputs that returns the loss, and the Cell that holds its parameters."""
 
-    def __init__(self, function: Callable[..., Tensor], net: nn.Cell) -> None:
+    def __init__(
+        self, function: Callable[..., Any], net: nn.Cell, has_aux: bool | None = None
+    ) -> None:
         super().__init__(auto_prefix=False)
         self.net = net
         self.function = function
+        self.has_aux = has_aux
         self._get_attr_from_cell(net)
 
-    def construct(self, *inputs: Tensor) -> Tensor:
-        return self.function(*inputs)
+    def construct(self, *inputs: Tensor) -> Any:
+        return checked_loss(self.function(*inputs), self.has_aux)
+
+
+class CheckedLoss(CellWrapper):
+    """A loss network that is refused where it returns something else than it should."""
+
+    def __init__(self, cell: nn.Cell, has_aux: bool) -> None:
+        super().__init__(cell)
+        self.has_aux = has_aux
+
+    def construct(self, *inputs: Any) -> Any:
+        return checked_loss(self.cell(*inputs), self.has_aux)
+
+
+def checked_loss(out: Any, has_aux: bool | None) -> Any:
+    """Return the loss, or the loss and constants: what stands beside it has no gradient.
+
+    What decides are kinds, which a graph knows when it is compiled, so that nothing has run yet.
+    """
+    if has_aux is None:
+        return out
+    several = isinstance(out, (tuple, list, dict))
+    if not has_aux:
+        if several:
+            raise ValueError(_SEVERAL)
+        return out
+    if not several or isinstance(out, dict) or len(out) < 2:
+        raise ValueError(_ALONE)
+    return (out[0], *constants(out[1:]))
+
+
+def constants(values: Sequence[Any]) -> tuple[Any, ...]:
+    """Cut the gradient of each value; of nested ones PYNATIVE_MODE would cut none at once."""
+    found = ()
+    for value in values:
+        if isinstance(value, (tuple, list)):
+            found = (*found, constants(value))
+        elif isinstance(value, dict):
+            # no method of a dict: a graph has none of them in a function that calls itself
+            named = {}
+            for key in value:
+                named[key] = constants([value[key]])[0]
+            found = (*found, named)
+        else:
+            found = (*found, ops.stop_gradient(value))
+    return found
 
 
 def check_inputs(network: nn.Cell, inputs: Sequence[object]) -> None:
@@ -53,18 +140,55 @@ def check_inputs(network: nn.Cell, inputs: Sequence[object]) -> None:
     In PYNATIVE_MODE an error amid a gradient leaves MindSpore unable to compute others.
 
     Raises:
-        ArgumentError: There are none, or only one where a label is needed.
+        ArgumentError: There are none, or no more than there are labels.
     """
     if not inputs:
         raise ArgumentError("step got no inputs; call it with a batch, as step(x, y)")
-    if len(inputs) < 2 and isinstance(network, NetworkWithLoss):
-        raise ArgumentError(_NO_LABEL)
+    if isinstance(network, NetworkWithLoss) and len(inputs) <= network.labels:
+        raise ArgumentError(network.missing)
+
+
+def guarded(network: nn.Cell) -> nn.Cell:
+    """Return the network for a train cell, where its graph refuses several values."""
+    if _checks_itself(network) or ms.get_context("mode") == ms.PYNATIVE_MODE:
+        return network
+    return CheckedLoss(network, False)
+
+
+@contextmanager
+def checking_in_python(network: nn.Cell) -> Iterator[None]:
+    """Refuse several values in PYNATIVE_MODE too, where a guard would cost time in each step."""
+    if _checks_itself(network) or ms.get_context("mode") == ms.GRAPH_MODE:
+        yield
+        return
+
+    def check(cell: nn.Cell, inputs: object, out: object) -> None:
+        checked_loss(out, False)
+
+    hook = network.register_forward_hook(check)
+    try:
+        yield
+    finally:
+        hook.remove()
+
+
+def _checks_itself(network: nn.Cell) -> bool:
+    return isinstance(network, (NetworkWithLoss, FunctionNetwork, CheckedLoss))
+
+
+def refusal_in(error: BaseException) -> ArgumentError | None:
+    """Return in msgrad's words what was refused while a graph was compiled, None for all else."""
+    told = next((text for text in (_SEVERAL, _ALONE) if text in str(error)), None)
+    return ArgumentError(told) if told is not None else None
 
 
 def loss_network(
-    network: nn.Cell | Callable[..., Tensor],
-    loss_fn: Callable[..., Tensor] | None,
+    network: nn.Cell | Callable[..., Any],
+    loss_fn: Callable[..., Any] | None,
     net: nn.Cell | None,
+    *,
+    labels: int | None = None,
+    has_aux: bool = False,
 ) -> nn.Cell:
     """Return one Cell that gives the loss, from any of the three ways to say it.
 
@@ -72,22 +196,18 @@ def loss_network(
         ArgumentTypeError: One of the three is of a wrong type.
         ArgumentError: They do not go together.
     """
+    if labels is not None and loss_fn is None:
+        raise ArgumentError("labels= goes with loss_fn=, which they are given to")
     if isinstance(network, nn.Cell):
         if net is not None:
             raise ArgumentError(
                 "net= goes with a function as network; the given network is a Cell: leave net out"
             )
+        _check_trains_nothing(network, network)
         if loss_fn is None:
-            return network
-        if isinstance(loss_fn, type):
-            raise ArgumentTypeError(
-                f"loss_fn {loss_fn.__name__} is a class; give an instance: {loss_fn.__name__}()"
-            )
-        if not callable(loss_fn):
-            raise ArgumentTypeError(
-                f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)"
-            )
-        return NetworkWithLoss(network, loss_fn)
+            return CheckedLoss(network, True) if has_aux else network
+        _check_loss_fn(loss_fn)
+        return NetworkWithLoss(network, loss_fn, _labels(loss_fn, labels), has_aux)
     if not callable(network):
         raise ArgumentTypeError(
             f"network {network!r} is neither a Cell nor a function; give one of the two"
@@ -100,7 +220,59 @@ def loss_network(
         raise ArgumentTypeError(
             f"net {net!r} is no Cell; with a function give net= the Cell that holds its parameters"
         )
-    return FunctionNetwork(network, net)
+    for cell in (net, *called_by(network)):
+        if isinstance(cell, nn.Cell):
+            _check_trains_nothing(cell, network)
+    return FunctionNetwork(network, net, has_aux)
+
+
+def _check_loss_fn(loss_fn: object) -> None:
+    if isinstance(loss_fn, type):
+        raise ArgumentTypeError(
+            f"loss_fn {loss_fn.__name__} is a class; give an instance: {loss_fn.__name__}()"
+        )
+    if not callable(loss_fn):
+        raise ArgumentTypeError(
+            f"loss_fn {loss_fn!r} cannot be called; give a Cell or function (output, label)"
+        )
+
+
+def _labels(loss_fn: Callable[..., Any], labels: int | None) -> int:
+    """Return how many labels a loss takes: as many as it asks for beside the output."""
+    if labels is not None:
+        if isinstance(labels, bool) or not isinstance(labels, int):
+            raise ArgumentTypeError(f"labels {labels!r} is no number; give how many there are")
+        if labels < 1:
+            raise ArgumentError(f"labels {labels!r} is below 1; give how many there are")
+        return labels
+    function = loss_fn.construct if isinstance(loss_fn, nn.Cell) else loss_fn
+    signature = _signature(function)
+    asked = [
+        p
+        for p in (signature.parameters.values() if signature is not None else ())
+        if p.default is p.empty and p.kind in (p.POSITIONAL_ONLY, p.POSITIONAL_OR_KEYWORD)
+    ]
+    return max(1, len(asked) - 1)
+
+
+def _signature(function: Callable[..., Any]) -> inspect.Signature | None:
+    try:
+        return inspect.signature(function)
+    # some builtins have none
+    except (TypeError, ValueError):
+        return None
+
+
+def _check_trains_nothing(cell: nn.Cell, network: object) -> None:
+    """Refuse what does a step of its own: each weight would be trained twice."""
+    optimizers = optimizers_in(cell)
+    if optimizers:
+        name = getattr(network, "__name__", type(network).__name__)
+        raise ArgumentError(
+            f"network {name} has an optimizer of its own ({type(optimizers[0]).__name__}) and does "
+            "a step itself, so that each weight would be trained twice; give the network that "
+            "returns the loss, and a train cell as train_cell="
+        )
 
 
 def check_arguments(optimizer: object, train_cell: object, clip_norm: object) -> None:
@@ -125,6 +297,7 @@ def check_arguments(optimizer: object, train_cell: object, clip_norm: object) ->
         raise ArgumentTypeError(
             f"optimizer {optimizer!r} cannot be called; give a function (parameters) -> optimizer"
         )
+    _check_factory(optimizer)
     if train_cell is not None and (isinstance(train_cell, nn.Cell) or not callable(train_cell)):
         raise ArgumentTypeError(
             f"train_cell {type(train_cell).__name__} is no class or function; "
@@ -140,3 +313,18 @@ def check_arguments(optimizer: object, train_cell: object, clip_norm: object) ->
         raise ArgumentError(
             f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0"
         )
+
+
+def _check_factory(optimizer: Callable[..., object]) -> None:
+    """Refuse a function that cannot be called with the list of parameters alone."""
+    signature = _signature(optimizer)
+    if signature is None:
+        return
+    try:
+        signature.bind([])
+    except TypeError as error:
+        name = getattr(optimizer, "__name__", type(optimizer).__name__)
+        raise ArgumentTypeError(
+            f"optimizer {name}{signature} cannot be called with one argument ({error}); give a "
+            "function of the list of parameters to train: lambda p: nn.Momentum(p, 0.1, 0.9)"
+        ) from None

@@ -14,6 +14,7 @@ from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import every_cell
 from msgrad.optim import ClippedOptimizer
+from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
 from msgrad.training._updates_in_step import UpdatingOptimizer, UpdatingStep
 
@@ -154,7 +155,7 @@ class StageCells:
             )
         optimizer = self._optimizers.get(key[0])
         if optimizer is None:
-            optimizer = self._make_optimizer(list(weights))
+            optimizer = self._made_of(list(weights))
             _check_optimizer(optimizer, weights)
             self.carry.meet(optimizer)
             first = first_values(optimizer, self._network, slots=self._restart_state)
@@ -167,6 +168,19 @@ class StageCells:
         self._optimizers[key[0]] = optimizer
         self._known[key] = stage
         return stage
+
+    def _made_of(self, weights: list[Parameter]) -> nn.Cell:
+        try:
+            return self._make_optimizer(weights)
+        except TypeError as error:
+            # the classes of MindSpore hide what they take
+            if not isinstance(self._make_optimizer, type):
+                raise
+            name = self._make_optimizer.__name__
+            raise ArgumentTypeError(
+                f"optimizer {name} cannot be made of the parameters alone ({error}); give a "
+                f"function that does: lambda p: {name}(p, ...)"
+            ) from error
 
     def _first(self, optimizer: nn.Cell) -> dict[str, np.ndarray]:
         """Return the first values of an optimizer that another stage has too."""
@@ -184,11 +198,12 @@ class StageCells:
         if self._updates:
             optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
         before = _children(self._network)
-        inner = self._train_cell(self._network, optimizer)
+        inner = self._train_cell(guarded(self._network), optimizer)
         if not isinstance(inner, nn.Cell):
             raise ArgumentTypeError(
                 f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"
             )
+        check_train_cell(inner, self._network)
         _check_replaced(before, _children(self._network))
         inner.add_flags(training=self._network.training)
         if any(update.when == "before_forward" for update in self._updates):

@@ -16,7 +16,13 @@ from msgrad.freezing import Record, active_dropout, note_moving
 from msgrad.network import Pattern, Reach, inner_network
 from msgrad.training._callback_params import CallbackParams
 from msgrad.training._change_detection import ChangeDetector
-from msgrad.training._loss import check_arguments, check_inputs, loss_network
+from msgrad.training._loss import (
+    check_arguments,
+    check_inputs,
+    checking_in_python,
+    loss_network,
+    refusal_in,
+)
 from msgrad.training._rank_check import RankCheck
 from msgrad.training._save import load_run, save_run
 from msgrad.training._stage_cells import StageCells
@@ -51,11 +57,12 @@ class TrainStep(nn.Cell):
 
     Args:
         network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with
-            all inputs but the last; or a function of the inputs that returns the loss, with
-            ``net``.
+            all inputs but the labels; or a function of the inputs that returns the loss, with
+            ``net``. A tuple, list or dict is refused where ``has_aux`` is not given.
         optimizer: Called with the list of parameters to train, once for each new set; returns an
             optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
-        loss_fn: Cell or function of the network's output and the last input.
+        loss_fn: Cell or function of the network's output and the labels, which are the last inputs:
+            as many as it has to be given, mostly one.
         net: The Cell that holds the parameters, where ``network`` is a function.
         train_cell: Called with the loss network and the optimizer, returns the Cell that does a
             step.
@@ -69,6 +76,10 @@ class TrainStep(nn.Cell):
         restart_state: A weight that is released again starts with fresh optimizer state.
         restart_counters: Shared counters of the optimizer start anew at each change of the stage;
             ``global_step``, which the schedule of a rate reads, goes on.
+        has_aux: Whether network, function or ``loss_fn`` returns a tuple of the loss and more, as
+            in ``mindspore.value_and_grad``: the gradient is that of the loss only, and the step
+            returns all of it. A ``train_cell`` gets the tuple from its network.
+        labels: How many of the last inputs are labels, where ``loss_fn`` does not tell.
 
     Attributes:
         optimizer: The optimizer of the present stage, as the callable returned it.
@@ -77,13 +88,15 @@ class TrainStep(nn.Cell):
         The inputs of the network, and the label where there is a ``loss_fn``.
 
     Outputs:
-        What the train cell returns: the loss, a scalar Tensor.
+        What the train cell returns: the loss, a scalar Tensor; with ``has_aux`` a tuple of the loss
+        and what else the network returns.
 
     Raises:
         ArgumentTypeError: ``optimizer`` is an optimizer instead of a callable, or another argument
             has a wrong type.
-        ArgumentError: An argument has a value that cannot be used, nothing is left to train, or the
-            optimizer has other parameters than it was given.
+        ArgumentError: An argument has a value that cannot be used, nothing is left to train, the
+            network does a step itself or returns no scalar loss, or the optimizer has other
+            parameters than it was given.
         ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
         FrozenWeightError: An update is aimed at a frozen weight.
 
@@ -119,16 +132,19 @@ class TrainStep(nn.Cell):
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
+        has_aux: bool = False,
+        labels: int | None = None,
     ) -> None:
         super().__init__(auto_prefix=False)
         check_arguments(optimizer, train_cell, clip_norm)
-        self.network = loss_network(network, loss_fn, net)
+        self.network = loss_network(network, loss_fn, net, labels=labels, has_aux=has_aux)
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
         own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
         own["_warned_of_dropout"] = False
         own["_tells_of_graph"] = True
+        own["_has_run"] = False
         own["_changes"] = ChangeDetector(self.network)
         own["_callback_params"] = CallbackParams()
         own["_rank_check"] = RankCheck(inner_network(self.network))
@@ -146,12 +162,28 @@ class TrainStep(nn.Cell):
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
         check_inputs(self.network, inputs)
-        out = self.next_cell(*inputs)(*inputs)
-        if not self._position.step:
-            self._warn_of_shape(out)
+        call = self._call if self._has_run else self._first_call
+        out = call(inputs)
         step, epoch = self._position
         self.__dict__["_position"] = Position(step + 1, epoch)
         return out
+
+    def _first_call(self, inputs: Sequence[Any]) -> Any:
+        """Do a step, and refuse before it moves anything what is not the loss that was promised."""
+        try:
+            with checking_in_python(self.network):
+                out = self._call(inputs)
+        except Exception as error:
+            refused = refusal_in(error)
+            if refused is None:
+                raise
+            raise refused from None
+        self.__dict__["_has_run"] = True
+        self._warn_of_shape(out)
+        return out
+
+    def _call(self, inputs: Sequence[Any]) -> Any:
+        return self.next_cell(*inputs)(*inputs)
 
     def prepare(self, *inputs: Any, runs: bool = False) -> None:
         """Go to the stage that the network asks for now, without waiting for the next call.
@@ -421,11 +453,12 @@ class TrainStep(nn.Cell):
         return self
 
     def _warn_of_shape(self, out: Any) -> None:
-        if isinstance(out, Tensor) and out.size > 1:
+        loss: Any = out[0] if isinstance(out, (tuple, list)) and out else out
+        if isinstance(loss, Tensor) and loss.size > 1:
             logger.warning(
                 "the network returns %s and no scalar loss, so the gradient is that of the sum; "
                 "give loss_fn=, or a network that returns the loss",
-                tuple(out.shape),
+                tuple(loss.shape),
             )
 
     def _warn_of_dropout(self, effect: str) -> None:

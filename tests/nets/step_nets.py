@@ -281,3 +281,40 @@ class Eager(nn.Cell):
         finally:
             pass
         return h
+
+
+class LossAndMore(nn.Cell):
+    """A `Dense` layer that returns its loss and more, in one of several forms.
+
+    The second layer is in what stands beside the loss only.
+    """
+
+    def __init__(self, form: str) -> None:
+        super().__init__()
+        self.first = nn.Dense(2, 1, "ones", has_bias=False)
+        self.second = nn.Dense(2, 1, "ones", has_bias=False)
+        self.form = form
+
+    def construct(self, x: Tensor, label: Tensor) -> object:
+        out, other = self.first(x), self.second(x)
+        loss = ops.square(out - label).mean()
+        if self.form == "tuple":
+            return loss, out
+        if self.form == "list":
+            return [loss, out]
+        if self.form == "nested":
+            return loss, (out, [other * 2.0, out]), None, 3
+        if self.form == "dict":
+            return loss, {"out": out, "more": [other]}
+        if self.form == "only a dict":
+            return {"loss": loss, "out": out}
+        return loss
+
+
+class UnpackingStep(nn.TrainOneStepCell):
+    """A train cell that takes a loss and more from its network."""
+
+    def construct(self, *inputs: Tensor) -> object:
+        loss, out = self.network(*inputs)
+        grads = self.grad_no_sens(self.network, self.weights)(*inputs)
+        return ops.depend(loss, self.optimizer(grads)), out * 10.0

@@ -8,11 +8,33 @@ import pytest
 from mindspore import Parameter, nn
 
 import msgrad as mg
-from tests.nets.step_nets import Line, Spare, Trap, Twins, TwoInputs, batches, mean_square, momentum
+from tests.nets.step_nets import (
+    Line,
+    Spare,
+    Trap,
+    Twins,
+    TwoInputs,
+    batches,
+    mean_square,
+    momentum,
+    step_over,
+)
 
 
 def loss(x: object) -> object:
     return x
+
+
+def plain_step() -> nn.Cell:
+    net = Line()
+    return nn.TrainOneStepCell(net, momentum(net.trainable_params()))
+
+
+PLAIN = plain_step()
+
+
+def trains_itself(x: object) -> object:
+    return PLAIN(x)
 
 
 def plus_one(parameters: list[Parameter]) -> nn.Cell:
@@ -105,6 +127,48 @@ REFUSED = [
         TypeError,
         r"train_cell returned a NoneType; return a Cell that does one step",
         id="train-cell-returns-none",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(Line(), lambda: momentum([])),  # pyright: ignore
+        mg.ArgumentTypeError,
+        r"optimizer <lambda>\(\) cannot be called with one argument \(too many .*lambda p",
+        id="optimizer-takes-nothing",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(Line(), nn.Momentum),  # pyright: ignore
+        mg.ArgumentTypeError,
+        r"Momentum cannot be made of the parameters alone \(.*'learning_rate'\); give a function",
+        id="optimizer-class-that-wants-more",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(plain_step(), momentum),
+        mg.ArgumentError,
+        r"network TrainOneStepCell has an optimizer of its own \(Momentum\) and does a step itself",
+        id="network-is-a-train-cell",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(step_over(Line()), momentum),
+        mg.ArgumentError,
+        r"network TrainStep has an optimizer of its own \(Momentum\) and does a step itself",
+        id="network-is-a-step",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(trains_itself, momentum, net=Line()),
+        mg.ArgumentError,
+        r"network trains_itself has an optimizer of its own \(Momentum\)",
+        id="function-does-a-step",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(Line(), momentum, labels=2),
+        mg.ArgumentError,
+        r"labels= goes with loss_fn=",
+        id="labels-without-loss",
+    ),
+    pytest.param(
+        lambda: mg.TrainStep(Line(), momentum, nn.MSELoss(), labels=0),
+        mg.ArgumentError,
+        r"labels 0 is below 1",
+        id="no-labels",
     ),
     pytest.param(
         lambda: mg.TrainStep(Line(), momentum, clip_norm="1"),  # pyright: ignore
