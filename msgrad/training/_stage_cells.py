@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Sequence
+import logging
+from collections.abc import Callable, Hashable, Iterator, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
@@ -17,6 +19,8 @@ from msgrad.optim import ClippedOptimizer
 from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
 from msgrad.training._updates_in_step import UpdatingOptimizer, UpdatingStep
+
+logger = logging.getLogger("msgrad")
 
 
 @dataclass(frozen=True)
@@ -58,6 +62,7 @@ class StageCells:
             else None
         )
         self._clip_norm = clip_norm
+        self._told_of_names: set[str] = set()
         self._restart_state = restart_state
         self._restart_counters = restart_counters
         self._known: dict[Hashable, StageCell] = {}
@@ -169,9 +174,33 @@ class StageCells:
         self._known[key] = stage
         return stage
 
+    @contextmanager
+    def _names_kept(self, maker: str, *cells: nn.Cell) -> Iterator[None]:
+        """Put the names of parameters back that a cell made in a block gives its own prefix.
+
+        By name go the state of the next stage, the patterns of a schedule, and every file.
+        """
+        before = {id(p): (p, str(p.name)) for cell in cells for p in cell.get_parameters()}
+        yield
+        renamed = [(p, old, str(p.name)) for p, old in before.values() if p.name != old]
+        for parameter, old, _ in renamed:
+            parameter.name = old
+        if renamed and maker not in self._told_of_names:
+            self._told_of_names.add(maker)
+            _, old, new = renamed[0]
+            logger.warning(
+                "%s renamed %d parameters, such as %s to %s, which have their names back; give the "
+                "__init__ of its base class auto_prefix=False",
+                maker,
+                len(renamed),
+                old,
+                new,
+            )
+
     def _made_of(self, weights: list[Parameter]) -> nn.Cell:
         try:
-            return self._make_optimizer(weights)
+            with self._names_kept("optimizer", self._network):
+                return self._make_optimizer(weights)
         except TypeError as error:
             # the classes of MindSpore hide what they take
             if not isinstance(self._make_optimizer, type):
@@ -198,7 +227,8 @@ class StageCells:
         if self._updates:
             optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
         before = _children(self._network)
-        inner = self._train_cell(guarded(self._network), optimizer)
+        with self._names_kept("train_cell", self._network, optimizer):
+            inner = self._train_cell(guarded(self._network), optimizer)
         if not isinstance(inner, nn.Cell):
             raise ArgumentTypeError(
                 f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"

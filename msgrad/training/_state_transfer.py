@@ -19,7 +19,7 @@ class CellState:
     """The state of one inner train cell: all that is not the network's.
 
     Raises:
-        ArgumentError: Two states have one name.
+        ArgumentError: Two states have one name, or one has that of a weight.
     """
 
     def __init__(
@@ -35,6 +35,13 @@ class CellState:
             raise ArgumentError(
                 f"train cell and optimizer each have a state named {twice!r}, of which only one "
                 "could go along to a later stage; give clone another prefix"
+            )
+        taken = next((name for name in self.state if name in names), None)
+        if taken is not None:
+            # MindSpore would rename both when it compiles the step
+            raise ArgumentError(
+                f"train cell or optimizer has a state named {taken!r}, which is the name of a "
+                "weight; give clone a prefix, or the parameter another name"
             )
         self.owners = {name: owner_of(name, names) for name in self.state}
 

@@ -30,6 +30,8 @@ from msgrad.training._trainable import NothingLeftError, Trainable, few
 from msgrad.training._updates_in_step import as_updates, check_updates
 
 logger = logging.getLogger("msgrad")
+# looked up on the step alone: a `bprop` of the train cell would replace its differentiation
+_NEVER_DELEGATED = ("bprop", "construct", "inner")
 
 
 class Position(NamedTuple):
@@ -376,7 +378,47 @@ class TrainStep(nn.Cell):
             # asked for in Python, when a graph around the step is compiled
             self._into_graph()
             return True
-        return super().__getattr__(name)
+        inner = self.__dict__.get("inner")
+        if inner is None or name.startswith("_") or name in _NEVER_DELEGATED:
+            return super().__getattr__(name)
+        try:
+            return super().__getattr__(name)
+        except AttributeError:
+            return getattr(inner, name)
+
+    def __setattr__(self, name: str, value: Any) -> None:
+        inner = self.__dict__.get("inner")
+        own = name.startswith("_") or inner is None or name in self.__dict__ or name in self._cells
+        if not own and not hasattr(type(self), name) and name in _attributes(inner):
+            raise ArgumentError(
+                f"attribute {name!r} is that of the train cell {type(inner).__name__}, of which "
+                "each stage has its own; set it where train_cell= makes one, or, where it is a "
+                "Parameter, write its value with ops.assign"
+            )
+        super().__setattr__(name, value)
+
+    def parameters_and_names(
+        self, name_prefix: str = "", expand: bool = True
+    ) -> Iterator[tuple[str, Parameter]]:
+        """List weights and optimizer state, then what the train cell keeps of its own.
+
+        So `ModelCheckpoint` and ``mindspore.save_checkpoint`` write what `save` does.
+
+        Args:
+            name_prefix: Put before each name.
+            expand: Whether to list what is in cells of the step as well.
+
+        Yields:
+            Each parameter once, with its name.
+        """
+        listed = set()
+        for name, parameter in super().parameters_and_names(name_prefix, expand):
+            listed.add(id(parameter))
+            yield name, parameter
+        own = self._engine.current.keeping.state if expand and "inner" in self.__dict__ else {}
+        for name, parameter in own.items():
+            if id(parameter) not in listed:
+                yield f"{name_prefix}.{name}" if name_prefix else name, parameter
 
     def _into_graph(self) -> None:
         if latches():
@@ -495,3 +537,8 @@ class TrainStep(nn.Cell):
         self._callback_params.show(stage.optimizer)
         if inputs is not None or self.knows_reach:
             watch.accept()
+
+
+def _attributes(cell: nn.Cell) -> set[str]:
+    own = cell.__dict__
+    return {*own, *own["_params"], *own["_cells"]}

@@ -318,3 +318,34 @@ class UnpackingStep(nn.TrainOneStepCell):
         loss, out = self.network(*inputs)
         grads = self.grad_no_sens(self.network, self.weights)(*inputs)
         return ops.depend(loss, self.optimizer(grads)), out * 10.0
+
+
+class RenamingStep(nn.Cell):
+    """A train cell as many are written first: `auto_prefix` stays on, and MindSpore renames all.
+
+    It keeps an average of what it trains, sums of gradients, and a counter.
+    """
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell, **options: bool) -> None:
+        super().__init__(**options)
+        self.network = network.set_grad()
+        self.optimizer = optimizer
+        self.weights = optimizer.parameters
+        self.ema = optimizer.parameters.clone(prefix="ema", init="same")
+        self.calls = Parameter(Tensor(0, ms.int32), name="calls")
+        self.decay = 0.5
+        self.grad = ops.GradOperation(get_by_list=True)
+        self.each = ops.HyperMap()
+
+    def construct(self, *inputs: Tensor) -> Tensor:
+        loss = self.network(*inputs)
+        loss = ops.depend(loss, self.optimizer(self.grad(self.network, self.weights)(*inputs)))
+        loss = ops.depend(loss, self.each(ops.partial(_average), self.ema, self.weights))
+        return ops.depend(loss, ops.assign_add(self.calls, Tensor(1, ms.int32)))
+
+    def calls_so_far(self) -> int:
+        return int(self.calls.asnumpy())
+
+
+def _average(average: Parameter, weight: Parameter) -> Tensor:
+    return ops.assign(average, (average + weight) * 0.5)
