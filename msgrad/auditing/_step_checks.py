@@ -8,14 +8,13 @@ from collections.abc import Iterator, Sequence
 from mindspore import Parameter, Tensor, nn
 
 from msgrad.auditing._collect import Collector
-from msgrad.auditing._gradient_calls import differentiated_by
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.auditing._observations import Observations
 from msgrad.auditing._rows import AuditRow, Finding
 from msgrad.auditing._subject import Subject
 from msgrad.freezing import active_dropout
 from msgrad.network import every_cell, paths_of, places
-from msgrad.training import few
+from msgrad.training import TrainStep, few, misordered
 
 # Kinds of rows that no optimizer is asked to move.
 _OTHERS = ("statistic", "integer", "buffer")
@@ -101,19 +100,17 @@ def _nothing_moved(observations: Observations, rows: Sequence[AuditRow]) -> Iter
 
 def _wrong_order(subject: Subject) -> Iterator[Finding]:
     step = subject.run if subject.holder is None else subject.holder
+    step = step.inner if isinstance(step, TrainStep) else step
     for optimizer in subject.optimizers:
-        wanted = list(optimizer.parameters)
-        for weights in differentiated_by(step):
-            same = {id(p) for p in weights} == {id(p) for p in wanted}
-            if same and any(a is not b for a, b in zip(weights, wanted, strict=True)):
-                wrong = [str(a.name) for a, b in zip(weights, wanted, strict=True) if a is not b]
-                yield Finding(
-                    "gradient order",
-                    f"the gradients of {few(wrong)} come in another order than the optimizer's "
-                    "parameters, which groups put in an order of their own; differentiate by "
-                    "optimizer.parameters",
-                    tuple(wrong),
-                )
+        names = misordered(step, optimizer, alone=len(subject.optimizers) == 1)
+        if names:
+            yield Finding(
+                "gradient order",
+                f"the gradients of {few(names)} come in another order or number than the "
+                "optimizer's parameters, which groups put in an order of their own; differentiate "
+                "by optimizer.parameters",
+                tuple(names),
+            )
 
 
 def _foreign(subject: Subject, collector: Collector) -> Iterator[Finding]:

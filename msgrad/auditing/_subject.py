@@ -11,12 +11,11 @@ from typing import Any
 import mindspore as ms
 from mindspore import nn
 
-from msgrad.auditing._gradient_calls import gradient_functions
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import asked_to_train
 from msgrad.network import every_cell
 from msgrad.optim import optimizers_in
-from msgrad.training import FunctionNetwork, TrainStep
+from msgrad.training import FunctionNetwork, TrainStep, gradient_functions
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,6 @@
 """The train step, its stages and their schedule; saves; ranks compared."""
 
+from msgrad.training._gradient_calls import gradient_functions, misordered
 from msgrad.training._loss import FunctionNetwork
 from msgrad.training._schedule import Schedule, Stage, gradual_stages
 from msgrad.training._step import (
@@ -16,5 +17,7 @@ __all__ = [
     "TrainStep",
     "count",
     "few",
+    "gradient_functions",
     "gradual_stages",
+    "misordered",
 ]

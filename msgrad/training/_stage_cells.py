@@ -16,6 +16,7 @@ from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import every_cell
 from msgrad.optim import ClippedOptimizer
+from msgrad.training._gradient_calls import misordered
 from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
 from msgrad.training._updates_in_step import UpdatingOptimizer, UpdatingStep
@@ -234,6 +235,7 @@ class StageCells:
                 f"train_cell returned a {type(inner).__name__}; return a Cell that does one step"
             )
         check_train_cell(inner, self._network)
+        _check_order(inner, optimizer)
         _check_replaced(before, _children(self._network))
         inner.add_flags(training=self._network.training)
         if any(update.when == "before_forward" for update in self._updates):
@@ -264,6 +266,17 @@ def _check_replaced(
             f"train_cell put {new} in the place of {old} in the network, and would do so again in "
             "each stage; make the network anew and cast it before it goes into the step: "
             "mindspore.amp.auto_mixed_precision(net, 'O2')"
+        )
+
+
+def _check_order(inner: nn.Cell, optimizer: nn.Cell) -> None:
+    """Refuse a train cell whose gradients would be taken for those of other weights."""
+    wrong = misordered(inner, optimizer)
+    if wrong:
+        raise ArgumentError(
+            f"train cell {type(inner).__name__} takes gradients in another order or number than "
+            f"the optimizer's parameters, such as that of {wrong[0]!r}; differentiate by "
+            "optimizer.parameters"
         )
 
 

@@ -6,7 +6,7 @@ from collections.abc import Callable
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor, amp, nn, ops
+from mindspore import Parameter, ParameterTuple, Tensor, amp, nn, ops
 
 import msgrad as mg
 
@@ -349,3 +349,15 @@ class RenamingStep(nn.Cell):
 
 def _average(average: Parameter, weight: Parameter) -> Tensor:
     return ops.assign(average, (average + weight) * 0.5)
+
+
+class ListedStep(nn.TrainOneStepCell):
+    """A train cell that differentiates by a list of its own instead of the optimizer's."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell, weights: list[Parameter]) -> None:
+        super().__init__(network, optimizer)
+        self.own = ParameterTuple(weights)
+
+    def construct(self, *inputs: Tensor) -> Tensor:
+        loss = self.network(*inputs)
+        return ops.depend(loss, self.optimizer(self.grad_no_sens(self.network, self.own)(*inputs)))

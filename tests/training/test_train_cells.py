@@ -13,7 +13,7 @@ from mindspore import dataset as ds
 from mindspore.train import CheckpointConfig, ModelCheckpoint
 
 import msgrad as mg
-from tests.nets.step_nets import RenamingStep, ScaledStep, values_of
+from tests.nets.step_nets import ListedStep, RenamingStep, ScaledStep, values_of
 
 pytestmark = pytest.mark.usefixtures("mode")
 X, Y = Tensor([[1.0]]), Tensor([[0.0]])
@@ -153,3 +153,44 @@ def test_what_a_train_cell_keeps_is_among_the_parameters_and_in_every_file(tmp_p
 def test_the_loss_scale_of_a_plain_object_is_among_the_parameters_too():
     step = mg.TrainStep(two_layers(), momentum, nn.MSELoss(), train_cell=ScaledStep)
     assert {"skipped", "scale_value"} <= {p.name.split(".")[-1] for p in step.get_parameters()}
+
+
+def in_groups(net: nn.SequentialCell) -> Any:
+    """Make optimizers of two groups, in another order than the network's."""
+
+    def make(parameters: list[Parameter]) -> nn.Cell:
+        groups = [{"params": [net[1].weight], "lr": 0.25}, {"params": [net[0].weight]}]
+        return nn.SGD(groups, 0.125)
+
+    return make
+
+
+LISTS = [
+    pytest.param(lambda net: [net[0].weight, net[1].weight], id="order"),
+    pytest.param(lambda net: [net[1].weight], id="fewer"),
+]
+
+
+@pytest.mark.parametrize("weights", LISTS)
+def test_gradients_in_another_order_or_number_than_the_optimizers_are_refused(weights: Any):
+    net = two_layers()
+
+    def train_cell(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
+        return ListedStep(network, optimizer, weights(net))
+
+    with pytest.raises(mg.ArgumentError, match=r"train cell ListedStep takes gradients in another"):
+        mg.TrainStep(net, in_groups(net), nn.MSELoss(), train_cell=train_cell)
+
+
+def test_gradients_in_the_order_of_the_groups_train_each_layer_at_its_rate():
+    net = two_layers()
+
+    def train_cell(network: nn.Cell, optimizer: nn.Cell) -> nn.Cell:
+        return ListedStep(network, optimizer, [net[1].weight, net[0].weight])
+
+    step = mg.TrainStep(net, in_groups(net), nn.MSELoss(), train_cell=train_cell).set_train()
+    net[0].weight.set_data(Tensor([[0.5]]))
+    step(X, Y)
+    # the output is a·b = 0.5: gradients 2·0.5·b and 2·0.5·a
+    found = [p.asnumpy().item() for p in net.get_parameters()]
+    assert found == [0.5 - 0.125 * 1.0, 1.0 - 0.25 * 0.5]

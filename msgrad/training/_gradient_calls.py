@@ -6,6 +6,7 @@ import ast
 import inspect
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from types import FunctionType
 from typing import Any
 
@@ -59,6 +60,28 @@ def _sequence(value: object) -> tuple[Parameter, ...]:
     if isinstance(value, (list, tuple)) and all(isinstance(v, Parameter) for v in value):
         return tuple(value)
     return ()
+
+
+def misordered(
+    step: nn.Cell | Callable[..., object], optimizer: nn.Cell, *, alone: bool = True
+) -> list[str]:
+    """Name the weights whose gradients come in another order or number than the optimizer's.
+
+    Args:
+        step: What takes the gradients and hands them to the optimizer.
+        optimizer: The optimizer, which takes them by their place.
+        alone: Whether it is the only one, so that what a step differentiates by is its to take.
+    """
+    wanted = list(optimizer.parameters)
+    lists = differentiated_by(step)
+    for weights in lists:
+        same = {id(p) for p in weights} == {id(p) for p in wanted}
+        if same or (alone and len(lists) == 1):
+            pairs = zip_longest(weights, wanted)
+            wrong = [a if a is not None else b for a, b in pairs if a is not b]
+            if wrong:
+                return [str(p.name) for p in wrong if p is not None]
+    return []
 
 
 def differentiated_by(step: nn.Cell | Callable[..., object]) -> list[tuple[Parameter, ...]]:
