@@ -10,7 +10,7 @@ use_venv .venv 12 tools
 cd "$root" || exit 1
 runs=(digits_baseline digits_stop_by_hand digits_stop_conv1 digits_freeze_conv1)
 for run in "${runs[@]}"; do
-    "$python" scripts/train.py --config "configs/$run.yaml" --show conv1 || exit 1
+    "$python" scripts/train.py --config "configs/$run.yaml" --show conv1 --overwrite || exit 1
 done
 "$python" scripts/compare.py "${runs[@]}" || exit 1
 cat <<'EOT'

@@ -12,7 +12,7 @@ import sys
 import msgrad as mg
 from msgrad.runs import build, load_config
 from msgrad.runs._config import Config
-from msgrad.runs._saves import WEIGHTS
+from msgrad.runs._folder import WEIGHTS
 from msgrad.runs._train import evaluate
 
 

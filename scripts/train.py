@@ -27,7 +27,13 @@ def run(arguments: argparse.Namespace) -> bool:
     console = Console(highlight=False)
     if run.rank == 0:
         console.rule(title(run))
-    figures = train(run, resume=arguments.resume, report=print_epoch, tick=Progress())
+    figures = train(
+        run,
+        resume=arguments.resume,
+        overwrite=arguments.overwrite,
+        report=print_epoch,
+        tick=Progress(),
+    )
     if run.rank == 0:
         for weight in shown:
             if len(weight.shape) == 4:
@@ -45,7 +51,9 @@ def main() -> None:
     parser.add_argument(
         "--set", nargs="+", default=[], metavar="KEY=VALUE", help="change keys of the config"
     )
-    parser.add_argument("--resume", metavar="PATH", help="the ckpt_save_dir of a run to go on with")
+    used = parser.add_mutually_exclusive_group()
+    used.add_argument("--resume", metavar="PATH", help="the ckpt_save_dir of a run to go on with")
+    used.add_argument("--overwrite", action="store_true", help="clear what an earlier run left")
     parser.add_argument(
         "--show", nargs="+", default=[], metavar="PATTERN", help="print these weights too"
     )

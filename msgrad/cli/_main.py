@@ -154,8 +154,11 @@ def _add_train(commands: argparse._SubParsersAction) -> None:
         "a weight that is held moved, or the audit before the training found problems",
     )
     _add_config(trains)
-    resume = "go on with a run that was stopped: its ckpt_save_dir"
-    trains.add_argument("--resume", metavar="PATH", help=resume)
+    used = trains.add_mutually_exclusive_group()
+    resume = "go on with a run that was stopped, where it lies: its ckpt_save_dir"
+    used.add_argument("--resume", metavar="PATH", help=resume)
+    overwrite = "clear what an earlier run left in the folder, and nothing else"
+    used.add_argument("--overwrite", action="store_true", help=overwrite)
 
 
 def _add_audit(commands: argparse._SubParsersAction) -> None:

@@ -25,7 +25,13 @@ def train(given: argparse.Namespace) -> int:
         print(title(run), flush=True)
     try:
         report = print_epoch if tell else _nothing
-        figures = train_run(run, resume=given.resume, report=report, tick=Progress(tell))
+        figures = train_run(
+            run,
+            resume=given.resume,
+            overwrite=given.overwrite,
+            report=report,
+            tick=Progress(tell),
+        )
     except AuditError as error:
         print(f"msgrad: {error}", file=sys.stderr)
         return FOUND

@@ -39,6 +39,10 @@ class Document:
         """The folder that paths in the document start from."""
         return Path(self.file).parent if self.file is not None else Path()
 
+    def changed(self, path: KeyPath) -> bool:
+        """Say whether a key does not come from the file but from a change of it."""
+        return False
+
     def line(self, path: KeyPath) -> int | None:
         """Return the line of a key or list item; of what is not in the file, that of its parent."""
         while path and path not in self.lines:

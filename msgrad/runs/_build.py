@@ -5,7 +5,6 @@ from __future__ import annotations
 import logging
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
 import mindspore as ms
@@ -13,14 +12,13 @@ from mindspore import Tensor, communication, nn
 
 from msgrad.backend import use_device, why_not_ascend
 from msgrad.checkpoints import load_weights
-from msgrad.errors import CheckpointError, DeviceError, PlanError
-from msgrad.freezing import records_of
-from msgrad.plans import Applied, Checker, Kind, parse_document, read_document
+from msgrad.errors import DeviceError, PlanError
+from msgrad.plans import Applied, Checker, Kind
 from msgrad.runs._config import Config
 from msgrad.runs._keys import OptimizerKeys
 from msgrad.runs._optimizers import make_rate, optimizer_maker
 from msgrad.runs._task import Task, load_task
-from msgrad.training import Position, Schedule, TrainStep
+from msgrad.training import Schedule, TrainStep
 
 _LOG = logging.getLogger("msgrad")
 THE_STEP = "train"
@@ -112,63 +110,6 @@ def _go(schedule: Schedule, position: int) -> None:
         schedule.at(epoch=position)
     else:
         schedule.at(step=position)
-
-
-def check_plan(run: Run, resume: str | Path, position: Position) -> None:
-    """Refuse a save whose freezes, which come back with it, are not those of the plan.
-
-    Args:
-        run: A run that was brought back.
-        resume: Where from, for the message.
-        position: Its position there.
-
-    Raises:
-        CheckpointError: Another weight trains than the plan says.
-    """
-    schedule, stage = run.schedule, 0
-    if schedule is not None:
-        schedule.at(epoch=position.epoch, step=position.step)
-        stage = schedule.index(position.epoch if schedule.unit == "epochs" else position.step)
-    wanted = set(run.config.plan.trains(run.net)[stage])
-    records = records_of(run.net).values()
-    other = [str(r.parameter.name) for r in records if r.trains != (r.parameter.name in wanted)]
-    if other:
-        what = "is held" if other[0] in wanted else "trains"
-        raise CheckpointError(
-            f"resume {str(resume)!r} was saved under another plan: {other[0]!r} {what} in it and "
-            "not in the config; give the config of that run, or begin a run with ckpt_path"
-        )
-
-
-def check_rates(config: Config, resume: str | Path, saved: Path) -> None:
-    """Refuse a save whose learning rates, which come back with it, are not those of the config.
-
-    Args:
-        config: That of the run.
-        resume: Where the save is from, for the message.
-        saved: The resolved config of the saved run; where it is not there, nothing is looked at.
-
-    Raises:
-        CheckpointError: Its optimizers or group rates are others.
-    """
-    if not saved.is_file():
-        return
-    own = _rates(parse_document(config.to_yaml()).values)
-    other = [key for key, value in _rates(read_document(saved).values).items() if own[key] != value]
-    if other:
-        raise CheckpointError(
-            f"resume {str(resume)!r} brings its own rates, and {other[0]} of the config is not "
-            "what it was saved with; give the same, or begin a run with ckpt_path"
-        )
-
-
-def _rates(values: Any) -> dict[str, Any]:
-    steps, plan = values.get("steps") or {}, values.get("plan") or []
-    return {
-        "optimizer": values.get("optimizer"),
-        "steps": {name: step.get("optimizer") for name, step in steps.items()},
-        "plan, a group rule": [(r["group"], r.get("lr_scale")) for r in plan if "group" in r],
-    }
 
 
 def rank_of_this() -> int:

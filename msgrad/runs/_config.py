@@ -5,12 +5,14 @@ from __future__ import annotations
 import os
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
+from itertools import accumulate
 from pathlib import Path
 from typing import Any
 
 from mindspore import communication
 
 from msgrad._extras import needed
+from msgrad.checkpoints import write_whole
 from msgrad.errors import PlanError
 from msgrad.plans import Checker, Document, Plan, read_document
 from msgrad.runs._keys import OptimizerKeys, StepKeys, read_run_keys
@@ -145,10 +147,13 @@ class Config:
         return yaml.safe_dump(_plain(self.to_dict(folder)), sort_keys=False, allow_unicode=True)
 
     def save(self, path: str | os.PathLike[str]) -> None:
-        """Write the resolved config; the file starts the same run."""
-        target = Path(path)
-        target.parent.mkdir(parents=True, exist_ok=True)
-        target.write_text(self.to_yaml(target.parent), encoding="utf-8")
+        """Write the resolved config, whole or not at all; the file starts the same run.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        text = self.to_yaml(Path(path).parent)
+        write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), "yaml")
 
 
 def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
@@ -180,18 +185,23 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
 
 
 def _check_room(checker: Checker, plan: Plan, epochs: int) -> None:
-    """Note the first stage that is not over when the run is; how long steps are, data tell."""
-    end = 0
-    for number, stage in enumerate(plan.stages, 1):
-        end += stage.epochs or 0
-        if end > epochs:
-            wanted = end + (number < len(plan.stages))
-            message = (
-                f"stage {number} ends with epoch {end} and epoch_size is {epochs}; shorten it, or "
-                f"give epoch_size: {wanted} or more"
-            )
-            checker.note(("stages", number - 1, "epochs"), message)
-            return
+    """Note the first stage that the run is too short for; how long steps are, data tell."""
+    # the open one, which comes last, needs an epoch to hold in
+    needs = [1 if stage.length is None else stage.epochs or 0 for stage in plan.stages]
+    ends = list(accumulate(needs))
+    late = next((number for number, end in enumerate(ends, 1) if end > epochs), None)
+    if late is None or any(stage.unit == "steps" for stage in plan.stages):
+        return
+    end = ends[late - 1]
+    if plan.stages[late - 1].length is None:
+        fact, whose = f"begins behind epoch {end - 1}", "shorten those before it"
+    else:
+        fact, whose = f"ends with epoch {end}", "shorten it"
+    checker.note(
+        ("stages", late - 1, "epochs"),
+        f"stage {late} {fact} and epoch_size is {epochs}; {whose}, or give epoch_size: "
+        f"{ends[-1]} or more",
+    )
 
 
 def _moved(values: Any, old: Path, new: Path) -> Any:

@@ -308,12 +308,8 @@ def _stage(
 
 def _length(run: Run, number: int | None) -> str:
     stage = None if run.schedule is None or number is None else run.schedule.stages[number - 1]
-    if stage is None:
+    if stage is None or stage.unit is None:
         return TO_THE_END
-    if stage.unit is None:
-        # one for which no epoch is left never begins; how many steps there are, data tell
-        done = sum(each.epochs or 0 for each in run.schedule.stages[:-1]) if run.schedule else 0
-        return TO_THE_END if done < run.config.epoch_size else count(0, "epoch")
     return count(stage.length or 0, stage.unit.removesuffix("s"))
 
 

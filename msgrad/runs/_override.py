@@ -28,6 +28,10 @@ class ChangedDocument(Document):
         change = self._change(path)
         return super().problem(path, message) if change is None else Problem(change, None, message)
 
+    def changed(self, path: KeyPath) -> bool:
+        """Say whether a key comes from the command line."""
+        return self._change(path) is not None
+
     def location(self, path: KeyPath) -> str:
         """Say where a key stands: in the file, on the command line, or in part on both."""
         change = self._change(path)

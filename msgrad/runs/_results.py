@@ -9,9 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgrad.checkpoints import write_whole
 from msgrad.network import Movement
-
-FILE = "figures.json"
 
 
 @dataclass(frozen=True)
@@ -90,7 +89,11 @@ class RunResult:
         }
         return json.dumps(content, indent=2)
 
-    def save(self, folder: Path) -> None:
-        """Write them into a folder, as ``figures.json``."""
-        folder.mkdir(parents=True, exist_ok=True)
-        (folder / FILE).write_text(self.to_json() + "\n", encoding="utf-8")
+    def save(self, path: Path) -> None:
+        """Write them, whole or not at all.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        text = self.to_json() + "\n"
+        write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), "json")

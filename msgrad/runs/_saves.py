@@ -6,15 +6,13 @@ import shutil
 from collections.abc import Mapping
 from pathlib import Path
 
-import mindspore as ms
 from mindspore import nn
 
 from msgrad.backend import saves_here
+from msgrad.checkpoints import write_values
 from msgrad.errors import CheckpointError
+from msgrad.runs._folder import LAST, NEW, OLD, place_of
 from msgrad.training import Position, TrainStep
-
-_LAST, _NEW, _OLD = "last", ".last.new", ".last.old"
-WEIGHTS = "weights.ckpt"
 
 
 def save_steps(folder: Path, steps: Mapping[str, TrainStep]) -> None:
@@ -25,14 +23,20 @@ def save_steps(folder: Path, steps: Mapping[str, TrainStep]) -> None:
     """
     if not saves_here():
         return
-    new, last, old = folder / _NEW, folder / _LAST, folder / _OLD
+    new, last, old = folder / NEW, folder / LAST, folder / OLD
     shutil.rmtree(new, ignore_errors=True)
     for name, step in steps.items():
         step.save(new / f"{name}.ckpt")
-    shutil.rmtree(old, ignore_errors=True)
-    if last.exists():
-        last.rename(old)
-    new.rename(last)
+    try:
+        if last.exists():
+            shutil.rmtree(old, ignore_errors=True)
+            last.rename(old)
+        # where a process was killed just here, the save before is called old
+        new.rename(last)
+    except OSError as error:
+        raise CheckpointError(
+            f"path {str(last)!r} cannot be written: {error.strerror or error}"
+        ) from error
     shutil.rmtree(old, ignore_errors=True)
 
 
@@ -47,8 +51,8 @@ def find_save(folder: Path, names: list[str]) -> Path:
         CheckpointError: There is no save, or it is that of other steps.
     """
     # killed between the two renames, the old save has another name
-    places = [folder / _LAST, folder / _OLD, folder]
-    found = next((p for p in places if any(p.glob("*.ckpt")) and not (p / WEIGHTS).exists()), None)
+    places = [place_of(folder) / LAST, place_of(folder) / OLD]
+    found = next((place for place in places if any(place.glob("*.ckpt"))), None)
     if found is None:
         raise CheckpointError(
             f"resume {str(folder)!r} holds no save of a run; give the ckpt_save_dir of a run that "
@@ -76,10 +80,10 @@ def load_steps(folder: Path, steps: Mapping[str, TrainStep]) -> Position:
     return next(iter(positions.values()))
 
 
-def save_weights(folder: Path, net: nn.Cell) -> Path:
-    """Write all weights of a network, to evaluate and to export; whole or not at all."""
-    part, path = folder / ".weights.ckpt", folder / WEIGHTS
-    folder.mkdir(parents=True, exist_ok=True)
-    ms.save_checkpoint(net, str(part))
-    part.replace(path)
-    return path
+def save_weights(path: Path, net: nn.Cell) -> None:
+    """Write all weights of a network, to evaluate and to export; whole or not at all.
+
+    Raises:
+        CheckpointError: The file cannot be written.
+    """
+    write_values(path, {str(p.name): p for p in net.get_parameters()})

@@ -6,6 +6,7 @@ import logging
 import math
 import time
 from collections.abc import Callable, Sequence
+from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
@@ -14,14 +15,16 @@ from mindspore import Tensor, nn
 from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
-from msgrad.backend import DRY_RUN, computes
-from msgrad.errors import PlanError
+from msgrad.backend import DRY_RUN, alike, computes
+from msgrad.errors import ArgumentError, CheckpointError, PlanError
 from msgrad.freezing import records_of
 from msgrad.network import Snapshot
 from msgrad.runs._audit import audits, first_batch, no_batch
-from msgrad.runs._build import Run, check_plan, check_rates
+from msgrad.runs._build import Run
+from msgrad.runs._folder import CONFIG, FIGURES, WEIGHTS, locked, make_room
 from msgrad.runs._results import Epoch, RunResult
-from msgrad.runs._saves import find_save, load_steps, save_steps, save_weights
+from msgrad.runs._resume import go_where_it_lies, resumed
+from msgrad.runs._saves import save_steps, save_weights
 from msgrad.training import Position, Schedule, TrainStep
 
 _LOG = logging.getLogger("msgrad")
@@ -34,6 +37,7 @@ def train(
     run: Run,
     *,
     resume: str | Path | None = None,
+    overwrite: bool = False,
     report: _Report = lambda _: None,
     tick: _Tick = lambda _, __: None,
 ) -> RunResult:
@@ -44,8 +48,9 @@ def train(
 
     Args:
         run: The run.
-        resume: The ``ckpt_save_dir`` of a run that was stopped; it goes on behind its last epoch,
-            with the batches that would have come.
+        resume: The ``ckpt_save_dir`` of a run that was stopped; it goes on behind its last epoch
+            in that folder, with the batches that would have come.
+        overwrite: Clear what an earlier run left in ``ckpt_save_dir``, and nothing else.
         report: Called on rank 0 after each epoch.
         tick: Called on rank 0 after each step, with the steps of this epoch so far and in all.
 
@@ -53,21 +58,67 @@ def train(
         What each epoch gave, and how far each weight moved.
 
     Raises:
+        ArgumentError: Both ``resume`` and ``overwrite``.
         AuditError: The plan wants an audit first, and it found problems.
-        CheckpointError: What is to be resumed does not fit.
+        CheckpointError: What is to be resumed does not fit; ``ckpt_save_dir`` holds a run already,
+            another process trains in it, or it cannot be written.
         PlanError: There is no data, or nothing is left to train.
     """
-    config, folder = run.config, run.config.save_dir
-    batches, held_out = run.task.call("datasets", config)
+    if resume is not None and overwrite:
+        raise ArgumentError(
+            f"resume {str(resume)!r} goes on with what overwrite clears; give one of the two"
+        )
+    folder = run.config.save_dir if resume is None else go_where_it_lies(run, resume)
+    batches, held_out = run.task.call("datasets", run.config)
     if not batches.get_dataset_size():
         raise PlanError(no_batch(run))
-    position = _resumed(run, resume)
-    if run.rank == 0:
-        config.save(folder / "config.yaml")
-    if position.epoch == 0:
-        _audit_first(run, batches)
-    log = _Log(run, held_out, report, tick, batches.get_dataset_size())
-    before = Snapshot(run.net)
+    _check_steps(run, batches.get_dataset_size())
+    with ExitStack() as stack:
+        # rank 0 writes; where it cannot, no rank trains
+        alike("the folder of the run", lambda: _enter(run, resume, overwrite, stack), lambda _: {})
+        position = Position(0, 0)
+        if resume is not None:
+            position = resumed(run, resume, batches.get_dataset_size())
+        if run.rank == 0:
+            run.config.save(folder / CONFIG)
+        if position.epoch == 0:
+            _audit_first(run, batches)
+        log = _Log(run, held_out, report, tick, batches.get_dataset_size())
+        return _trained(run, batches, position, log)
+
+
+def _enter(run: Run, resume: str | Path | None, overwrite: bool, stack: ExitStack) -> None:
+    """Take the folder of a run, and make room in it for a new one."""
+    if run.rank:
+        return
+    folder = run.config.save_dir
+    stack.enter_context(locked(folder))
+    if resume is None:
+        base = run.config.ckpt_path
+        if overwrite and base and folder.resolve() in Path(base).resolve().parents:
+            raise CheckpointError(
+                f"ckpt_path {base!r} lies in the folder that overwrite clears; give another "
+                "ckpt_save_dir"
+            )
+        make_room(folder, overwrite=overwrite)
+
+
+def _check_steps(run: Run, size: int) -> None:
+    """Refuse stages counted in steps that the run is too short for."""
+    if run.schedule is not None and run.schedule.unit == "steps":
+        lengths = [1 if stage.length is None else stage.length for stage in run.schedule.stages]
+        epochs = -(-sum(lengths) // size)
+        if epochs > run.config.epoch_size:
+            raise PlanError(
+                f"the stages need {sum(lengths)} steps and {run.config.epoch_size} epochs of "
+                f"{size} have {run.config.epoch_size * size}; shorten them, or give epoch_size: "
+                f"{epochs} or more"
+            )
+
+
+def _trained(run: Run, batches: Dataset, position: Position, log: _Log) -> RunResult:
+    """Train from a position to the end, and write what came of it."""
+    folder, before = run.config.save_dir, Snapshot(run.net)
     if len(run.steps) == 1:
         _by_model(run, batches, position, log)
     else:
@@ -78,8 +129,8 @@ def train(
         held = ()
     figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held)
     if run.rank == 0:
-        save_weights(folder, run.net)
-        figures.save(folder)
+        save_weights(folder / WEIGHTS, run.net)
+        figures.save(folder / FIGURES)
     return figures
 
 
@@ -90,21 +141,6 @@ def _held(run: Run) -> tuple[str, ...]:
     records = records_of(run.net).values()
     names = [str(r.parameter.name) for r in records if r.can_train]
     return tuple(name for name in names if name not in moved)
-
-
-def _resumed(run: Run, resume: str | Path | None) -> Position:
-    if resume is None:
-        return Position(0, 0)
-    location = find_save(Path(resume), list(run.steps))
-    check_rates(run.config, resume, location.parent / "config.yaml")
-    position = load_steps(location, run.steps)
-    check_plan(run, resume, position)
-    if position.epoch >= run.config.epoch_size:
-        raise PlanError(
-            f"resume {str(resume)!r} is at the end, epoch {position.epoch} of "
-            f"{run.config.epoch_size}; give a larger epoch_size to go on"
-        )
-    return position
 
 
 def _skip(batches: Dataset, position: Position) -> None:

@@ -239,11 +239,13 @@ class Schedule(Callback):
         self._current = number
 
     def _check_room(self, room: int | None) -> None:
-        if room is not None and self._ends[-1] > room:
-            remedy = "train longer" if self.stages[-1].length is None else "leave the last one open"
+        # an open one needs room to hold in
+        is_open = self.stages[-1].length is None
+        if room is not None and self._ends[-1] + is_open > room:
+            needs = f"the last begins behind them, so it needs {self._ends[-1] + 1}: " * is_open
             raise ArgumentError(
-                f"the stages are {self._ends[-1]} {self.unit} long and the run has {room}; "
-                f"shorten them or {remedy}"
+                f"the stages are {self._ends[-1]} {self.unit} long and the run has {room}; {needs}"
+                f"shorten them or {'train longer' if is_open else 'leave the last one open'}"
             )
 
     def on_train_begin(self, run_context: Any) -> None:

@@ -173,7 +173,7 @@ BASE = "seed: 4\noptimizer: {name: SGD, weight_decay: 0.1}\nplan: [{freeze: a}]"
 
 @pytest.mark.parametrize(
     ("last", "wanted"),
-    [("{train: head}", 6), ("{train: head, epochs: 4}", 6), ("", 5)],
+    [("{train: head}", 6), ("{train: head, epochs: 4}", 9), ("", 5)],
     ids=["open", "closed", "alone"],
 )
 def test_the_first_stage_that_the_run_is_too_short_for_is_named_with_its_line(last, wanted):

@@ -158,16 +158,14 @@ def test_all_of_it_is_json():
     assert stage["fates"][2]["shape"] == [2, 6]
 
 
-def test_an_open_stage_for_which_no_epoch_is_left_has_none():
-    last = told("stages: [{train: head, epochs: 3}, {train: '*'}]")[0].stages[-1]
-    assert (last.stage, last.length) == (2, "0 epochs")
-
-
 CONTRADICTIONS = [
     pytest.param("plan: [{freeze: bady}]", "did you mean 'body'?", id="no-match"),
     pytest.param("plan: [{freeze: '*'}]", "nothing is left to train", id="nothing-left"),
     pytest.param("stages: [{train: head, epochs: 9}, {train: '*'}]",
                  "stage 1 ends with epoch 9 and epoch_size is 3; shorten it", id="too-long"),
+    pytest.param("stages: [{train: head, epochs: 3}, {train: '*'}]",
+                 "stage 2 begins behind epoch 3 and epoch_size is 3; shorten those before it, or "
+                 "give epoch_size: 4 or more", id="never-begins"),
 ]  # fmt: skip
 
 
