@@ -9,7 +9,10 @@ import sys
 from pathlib import Path
 
 ROOT = Path(__file__).resolve().parents[2]
-BLOCK = re.compile(r"^```python\n(.+?)^```\n```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE)
+# a program, and right behind it what it prints; one without output is shown, not run
+BLOCK = re.compile(
+    r"^```python\n((?:(?!```)[^\n]*\n)+)```\n```text\n(.*?)^```\n", re.DOTALL | re.MULTILINE
+)
 CUT = "--- next block"
 
 
