@@ -45,7 +45,7 @@ def test_every_ready_rule_has_a_row():
 
 @pytest.mark.parametrize(("call", "_name", "_yaml", "gives"), SHOWN)
 def test_a_ready_rule_gives_what_its_row_says(call: str, _name: str, _yaml: str, gives: str):
-    space = vars(mg.rules) | {"other": nn.Dense(2, 2, "zeros", has_bias=False)}
+    space = {**vars(mg.rules), "other": nn.Dense(2, 2, "zeros", has_bias=False)}
     shown = yaml.safe_load(re.findall("`(.+?)`", gives)[0])
     np.testing.assert_allclose(changed(eval(call, space)), shown, rtol=1e-6)
 
@@ -55,7 +55,7 @@ def test_a_ready_rule_is_the_same_in_yaml(call: str, _name: str, written: str, _
     rule = yaml.safe_load(written.strip("`"))
     mg.Plan.from_dict({"plan": [{"update": "weight", **rule}]})
     made = Functions(Path()).of(rule["fn"], rule.get("args"))
-    np.testing.assert_array_equal(changed(made), changed(eval(call, vars(mg.rules))))
+    np.testing.assert_array_equal(changed(made), changed(eval(call, {**vars(mg.rules)})))
 
 
 MY_RULES = """
