@@ -46,3 +46,9 @@ def test_the_exit_codes_are_those_of_the_command_line():
     line = TEXT.partition("Exit codes: ")[2].replace("\n", " ")
     numbers = [int(n) for n in re.findall(r"(?:^|; )(\d+) ", line)]
     assert numbers == [OK, FOUND, UNUSABLE, BROKEN, STOPPED]
+
+
+def test_every_config_stands_in_the_table_of_those_that_are_ready():
+    rows = re.findall(r"^\| (`.+?`) \|", section("Those that are ready"), re.MULTILINE)
+    named = {name for row in rows for name in re.findall(r"`(\w+)`", row)}
+    assert named == {path.stem for path in (ROOT / "configs").glob("*.yaml")}
