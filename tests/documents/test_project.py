@@ -31,10 +31,9 @@ def test_the_package_has_the_version_of_the_library(package):
     assert (package["name"], package["version"]) == ("msgrad", mg.__version__)
 
 
-def test_the_changelog_describes_the_version_of_the_library():
+def test_the_changelog_begins_with_the_version_of_the_library():
     text = (ROOT / "CHANGELOG.md").read_text(encoding="utf-8")
-    headings = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
-    newest = next(heading for heading in headings if heading != "Unreleased")
+    newest, *_ = re.findall(r"^## \[(.+?)\]", text, re.MULTILINE)
     assert newest == mg.__version__
 
 
