@@ -155,8 +155,9 @@ def audit(
 
     It is told by what moved, not by flags: weights, optimizer state, counters, statistics and seeds
     are copied before and written back after. The hidden stream of an active ``nn.Dropout`` cannot
-    be restored; the audit names it. What the step prints it prints, and what it changes in Python
-    (a list of losses, a counter) stays changed.
+    be restored; the audit names it. Objects of yours that hold parameters, tensors or cells get
+    their attributes back too, such as sums of gradients and their number. What the step prints it
+    prints, and what else it changes in Python (a list of numbers, a file) stays changed.
 
     The gradient is that of the loss at the weights as they are, on the first batch: for a
     `TrainStep`, a train cell with a ``network``, and a function around ``value_and_grad``, from one

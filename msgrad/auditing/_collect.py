@@ -19,7 +19,7 @@ from msgrad.errors import ConflictError
 from msgrad.freezing import Claim, Record, records_of
 from msgrad.network import copy_of, every_cell
 from msgrad.optim import Rates, rates_by_weight
-from msgrad.training import TrainStep
+from msgrad.training import TrainStep, few
 from msgrad.updates import WeightUpdates
 from msgrad.wrappers import ReverseGradient, ScaleGradient, wrapped
 
@@ -110,6 +110,7 @@ class Collector:
             gradient=norm,
             received=self.observations.received.get(key),
             later=self.observations.later.get(key),
+            behind=few(self.observations.blank) if self.observations.filled.get(key) else "",
             elsewhere=bool(self.observations.elsewhere.get(key)),
             ignored=self._pynative and not flag,
             latched=key in self.latched,

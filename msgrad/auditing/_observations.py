@@ -25,6 +25,7 @@ from msgrad.network import (
     random_inputs,
     rolled_back,
     silence,
+    write,
 )
 from msgrad.optim import own_parameters, owner_of
 from msgrad.training import TrainStep
@@ -42,6 +43,8 @@ class Observations:
         gradients: Norms before the steps; empty where they could not be taken.
         received: Norms as they came to the optimizer, where a train cell may change them.
         later: Norms after the steps, where one was zero before them.
+        blank: The weights that are all zero and have a gradient, as those of a new adapter.
+        filled: Norms with other values in the blank weights, where one was zero twice.
         elsewhere: Largest norms on random inputs, where one was zero twice.
         paths: "reached", "unreached" or "unseen", as `Reach` says.
         cuts: What cuts the gradient of what it cannot get to.
@@ -56,6 +59,8 @@ class Observations:
     gradients: dict[int, float] = field(default_factory=dict)
     received: dict[int, float] = field(default_factory=dict)
     later: dict[int, float] = field(default_factory=dict)
+    blank: list[str] = field(default_factory=list)
+    filled: dict[int, float] = field(default_factory=dict)
     elsewhere: dict[int, float] = field(default_factory=dict)
     paths: dict[int, str] = field(default_factory=dict)
     cuts: dict[int, Cut] = field(default_factory=dict)
@@ -69,7 +74,9 @@ class Observations:
     def zero(self) -> bool:
         """Whether some weight has a path, and got no gradient so far."""
         return any(
-            norm == 0.0 and not self.later.get(key) and self.paths.get(key) == "reached"
+            norm == 0.0
+            and not (self.later.get(key) or self.filled.get(key))
+            and self.paths.get(key) == "reached"
             for key, norm in self.gradients.items()
         )
 
@@ -81,11 +88,14 @@ def gather(subject: Subject, watched: dict[str, Tensor], steps: int) -> Observat
     )
     with subject.mode():
         gradients = _enter(subject, observations)
-        with rolled_back(subject.cells) as kept, _position_kept(subject):
+        with rolled_back(subject.cells, subject.run) as kept, _position_kept(subject):
             _run(subject, observations, kept, watched, steps)
             if gradients is not None and observations.zero():
                 observations.later = gradients.norms(subject.batches[0])
             kept.restore()
+            if gradients is not None and observations.zero():
+                _fill(subject, observations, gradients)
+                kept.restore()
             if gradients is not None and observations.zero():
                 _look_elsewhere(subject, observations, gradients, kept)
         if gradients is not None:
@@ -143,7 +153,7 @@ def _first_look(
     """Take the gradients on the first batch in the best way that works here."""
     for way in _ways(subject):
         try:
-            with rolled_back(subject.cells):
+            with rolled_back(subject.cells, subject.run):
                 gradients = way(subject)
                 observations.gradients = gradients.norms(subject.batches[0])
                 reach = None
@@ -176,7 +186,7 @@ def _receive(subject: Subject, observations: Observations) -> None:
     """See what comes to the optimizer, where that works."""
     way = _ways(subject)[-1]
     try:
-        with rolled_back(subject.cells):
+        with rolled_back(subject.cells, subject.run):
             gradients = way(subject)
             observations.received = gradients.norms(subject.batches[0])
             gradients.forget()
@@ -240,6 +250,24 @@ def _number(out: Any) -> list[float]:
     if isinstance(loss, Tensor) and loss.dtype in mstype.float_type:
         return [float(copy_of(loss).sum())]
     return []
+
+
+def _fill(subject: Subject, observations: Observations, gradients: Gradients) -> None:
+    """Take gradients as they will be when weights that begin at zero have moved.
+
+    What stands before such a weight has no gradient until then, and lacks nothing.
+    """
+    rng = np.random.default_rng(0)
+    blank = [
+        p for p in gradients.weights if observations.gradients.get(id(p)) and not copy_of(p).any()
+    ]
+    if not blank:
+        return
+    observations.blank = [str(p.name) for p in blank]
+    for parameter in blank:
+        write(parameter, rng.standard_normal(parameter.shape).astype(copy_of(parameter).dtype))
+    with silence():
+        observations.filled = gradients.norms(subject.batches[0])
 
 
 def _look_elsewhere(

@@ -45,6 +45,7 @@ class Facts:
         gradient: Norm of the gradient before the steps; None where it is unknown.
         received: Norm as it comes to the optimizer; None where that is the same or unknown.
         later: Norm after the steps; None where it was not asked for.
+        behind: The weights that begin at zero, through which a gradient comes when they have moved.
         elsewhere: Whether random inputs gave it a gradient, where this batch did not.
         ignored: Whether its flag makes the step itself take a zero gradient (PYNATIVE_MODE).
         latched: Whether MindSpore keeps it at a zero gradient (2.7 in PYNATIVE_MODE).
@@ -73,6 +74,7 @@ class Facts:
     gradient: float | None = None
     received: float | None = None
     later: float | None = None
+    behind: str = ""
     elsewhere: bool = False
     ignored: bool = False
     latched: bool = False
@@ -202,6 +204,8 @@ def _on_meant_to_move(facts: Facts) -> Verdict:
         if facts.moved:
             return Verdict(rule, "leaks", f"{why}, yet {facts.moved} {_agent(facts)}")
         return Verdict(rule, "still", why)
+    if facts.gradient == 0.0 and (facts.later or facts.behind) and not facts.moved:
+        return Verdict(rule, "zero", _why_zero_at_first(facts))
     if facts.no_gradient:
         return _on_zero(facts)
     if not facts.moved:
@@ -234,6 +238,13 @@ def _why_unreached(facts: Facts) -> str:
     if facts.path == "unseen":
         return f"whether a gradient reaches it is not known, none seen in {TRIALS} trials{cut}"
     return f"no gradient reaches it{cut}"
+
+
+def _why_zero_at_first(facts: Facts) -> str:
+    """Say of what stands before a weight that begins at zero that it waits for it."""
+    after = f", and {facts.later:.2g} after the steps" if facts.later else ""
+    cause = f", as {facts.behind} behind it begins at zero" if facts.behind else ""
+    return f"its gradient is 0 in this step{after}{cause}; give more steps to see it move"
 
 
 def _on_zero(facts: Facts) -> Verdict:

@@ -3,31 +3,39 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from contextlib import contextmanager
+from operator import is_not
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from msgrad.network._held import held_by
 from msgrad.network._snapshot import MovementRow, compare_arrays
 from msgrad.network._tree import every_cell
 from msgrad.network._values import bits, copy_of, write
 
 
 class Rollback:
-    """Copies of all parameters and buffers under some cells.
+    """Copies of all parameters and buffers under some cells, and of what users' objects hold.
 
     One copy in host memory, as large as the weights and the optimizer state.
     """
 
-    def __init__(self, cells: Iterable[nn.Cell]) -> None:
-        parts = {id(part): part for cell in cells for part in every_cell(cell)}.values()
-        self._kept = {id(v): (v, copy_of(v)) for part in parts for v in _values_of(part)}
+    def __init__(self, cells: Iterable[nn.Cell], function: object = None) -> None:
+        parts = {id(part): part for cell in cells for part in every_cell(cell)}
+        held = held_by([function, *parts.values()])
+        parts.update((id(p), p) for cell in held.cells for p in every_cell(cell))
+        values = [v for part in parts.values() for v in _values_of(part)]
+        self._kept = {id(v): (v, copy_of(v)) for v in (*values, *held.values)}
+        self._before = [(own, _copy(own), but) for own, but in held.contents]
 
     def restore(self) -> None:
-        """Write everything back that has other bits now."""
+        """Write everything back that has other bits now, or that is another object."""
+        for own, before, but in self._before:
+            _put_back(own, before, but)
         for value, before in self._kept.values():
             if _differs(before, copy_of(value)):
                 put(value, before)
@@ -46,9 +54,14 @@ class Rollback:
 
 
 @contextmanager
-def rolled_back(cells: Iterable[nn.Cell]) -> Iterator[Rollback]:
-    """Keep what a block changes for the block only, whatever ends it."""
-    kept = Rollback(cells)
+def rolled_back(cells: Iterable[nn.Cell], function: object = None) -> Iterator[Rollback]:
+    """Keep what a block changes for the block only, whatever ends it.
+
+    Args:
+        cells: What the block may change.
+        function: A function whose names lead to more of it, such as an object that sums gradients.
+    """
+    kept = Rollback(cells, function)
     try:
         yield kept
     finally:
@@ -61,6 +74,21 @@ def put(value: Tensor, before: np.ndarray) -> None:
         write(value, before)
     else:
         value.assign_value(Tensor(before, value.dtype))
+
+
+def _copy(own: dict[Any, Any] | list[Any]) -> dict[Any, Any] | list[Any]:
+    return dict(own) if isinstance(own, dict) else list(own)
+
+
+def _put_back(own: Any, before: Any, but: Collection[str]) -> None:
+    """Fill a dict or list again as it was, where it is not."""
+    if isinstance(own, list):
+        if len(own) != len(before) or any(map(is_not, own, before)):
+            own[:] = before
+        return
+    for key in own.keys() - before.keys() - set(but):
+        del own[key]
+    own.update({k: v for k, v in before.items() if k not in but and own.get(k, own) is not v})
 
 
 def _differs(before: np.ndarray, after: np.ndarray) -> bool:

@@ -20,7 +20,9 @@ import msgrad as mg
 from tests.auditing.gallery.data import Net, batch, train_cell
 from tests.auditing.gallery.healthy import Accumulating
 from tests.auditing.gallery.leaking import MaskedGradients
+from tests.nets.accumulating_nets import InAttributes, InParameters, step_function
 from tests.nets.audit_nets import Buffered, Layers, Scaling, ThreeInputs, squared, step_inside_out
+from tests.nets.step_nets import AccumulatingStep
 
 old = tuple(int(part) for part in ms.__version__.split(".")[:2]) < (2, 8)
 
@@ -150,6 +152,89 @@ def test_the_steps_after_an_audit_are_those_of_a_run_without_one():
     for name, value in plain.items():
         # sums of floats may differ in their last bits from launch to launch on the CPU
         np.testing.assert_allclose(after[name], value, rtol=1e-5, atol=1e-6)
+
+
+@pytest.mark.usefixtures("mode")
+@pytest.mark.parametrize("kind", [InParameters, InAttributes])
+def test_sums_of_gradients_in_an_object_of_the_users_are_put_back(kind: Any):
+    net = nn.Dense(2, 1, "ones", has_bias=False)
+    optimizer = nn.SGD(net.trainable_params(), 0.125)
+    take = kind(optimizer)
+    train = step_function(net, optimizer, take)
+    x, label = Tensor([[1.0, 2.0]]), Tensor([[0.0]])
+    train(x, label)
+    assert mg.audit(train, x, label, net=net, optimizer=optimizer).problems == []
+    assert int(take.calls if kind is InAttributes else take.counter.asnumpy()) == 1
+    assert len(take.sums) == 1
+    assert take.sums[0].asnumpy().tolist() == [[2.0, 4.0]]
+    for _ in range(2):
+        train(x, label)
+    # one step by the mean gradient of the three
+    np.testing.assert_allclose(net.weight.asnumpy(), [[1 - 0.125 * 6, 1 - 0.125 * 12]], rtol=1e-6)
+
+
+class Counting(nn.TrainOneStepCell):
+    """A train cell that keeps a number and a list beside its parameters."""
+
+    def __init__(self, network: nn.Cell, optimizer: nn.Cell) -> None:
+        super().__init__(network, optimizer)
+        self.calls, self.losses = 0, []
+
+    def __call__(self, *inputs: Any) -> Any:
+        self.calls += 1
+        loss = super().__call__(*inputs)
+        self.losses.append(loss)
+        return loss
+
+
+@pytest.mark.usefixtures("mode")
+@pytest.mark.parametrize("plain", [True, False], ids=["plain", "train-step"])
+def test_attributes_of_a_train_cell_are_put_back(plain: bool):
+    net = Layers()
+    if plain:
+        loss = nn.WithLossCell(net, nn.MSELoss())
+        step = Counting(loss, nn.SGD(net.trainable_params(), 0.1)).set_train()
+    else:
+        step = mg.TrainStep(
+            net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), train_cell=Counting
+        ).set_train()
+    step(*batch())
+    cell = step if plain else step.inner
+    mg.audit(step, *batch())
+    assert (cell.calls, len(cell.losses)) == (1, 1)
+
+
+def zero_before_the_head() -> nn.SequentialCell:
+    """Two layers of which the second begins at zero, as an adapter does."""
+    first = nn.Dense(2, 2, "ones", has_bias=False)
+    return nn.SequentialCell(first, nn.Dense(2, 1, "zeros", has_bias=False))
+
+
+STARTS = [
+    pytest.param(1, None, "zero", "its gradient is 0 in this step, and 9", id="one-step"),
+    pytest.param(3, None, "trained", "it moved", id="three-steps"),
+    pytest.param(
+        1,
+        AccumulatingStep,
+        "zero",
+        "its gradient is 0 in this step, as 1.weight behind it begins at zero; give more steps",
+        id="amid-accumulation",
+    ),
+]
+
+
+@pytest.mark.usefixtures("mode")
+@pytest.mark.parametrize(("steps", "train_cell", "verdict", "reason"), STARTS)
+def test_what_stands_before_a_layer_that_begins_at_zero_is_not_called_dead(
+    steps: int, train_cell: Any, verdict: str, reason: str
+):
+    net = zero_before_the_head()
+    step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss(), train_cell=train_cell)
+    audit = mg.audit(step.set_train(), Tensor([[1.0, 2.0]]), Tensor([[1.0]]), steps=steps)
+    row = audit.rows[0]
+    assert (row.gradient, row.verdict) == (0.0, verdict)
+    assert row.reason.startswith(reason)
+    assert net[1].weight.asnumpy().tolist() == [[0.0, 0.0]]
 
 
 class Breaking(nn.Cell):
