@@ -14,7 +14,7 @@ from mindspore import dtype as mstype
 
 from msgrad.auditing._cuts import Cut, cuts
 from msgrad.auditing._gradients import FunctionGradients, Gradients, LossGradients, StepGradients
-from msgrad.auditing._subject import Subject
+from msgrad.auditing._subject import Subject, optimizers_of
 from msgrad.network import (
     MovementRow,
     Reach,
@@ -138,7 +138,7 @@ def _enter(subject: Subject, observations: Observations) -> Gradients | None:
         return reach
 
     step.prepare_with(look, *subject.batches[0])
-    subject.optimizers[:] = [step.optimizer]
+    subject.optimizers[:] = optimizers_of(step)
     return found[0]
 
 

@@ -14,7 +14,7 @@ from mindspore import nn
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import asked_to_train
 from msgrad.network import every_cell
-from msgrad.optim import optimizers_in
+from msgrad.optim import OptimizerWrapper, optimizers_in, parts_of
 from msgrad.training import FunctionNetwork, TrainStep, gradient_functions
 
 
@@ -66,9 +66,15 @@ def subject_of(
     return _of_function(step, inputs, net, optimizer)
 
 
+def optimizers_of(step: TrainStep) -> list[nn.Cell]:
+    """List the optimizers of a step's stage: one that holds several stays one."""
+    optimizer = step.optimizer
+    return [optimizer] if isinstance(optimizer, OptimizerWrapper) else parts_of(optimizer)
+
+
 def _of_cell(step: nn.Cell, batches: list[tuple[object, ...]]) -> Subject:
     if isinstance(step, TrainStep):
-        return Subject(step, step.network, step.network, step, [step.optimizer], batches)
+        return Subject(step, step.network, step.network, step, optimizers_of(step), batches)
     optimizers = optimizers_in(step)
     if not optimizers:
         raise ArgumentError(

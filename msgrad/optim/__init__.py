@@ -1,5 +1,6 @@
 """Optimizers: their state and rates by weight, groups, holding at run time."""
 
+from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
 from msgrad.optim._hold import HoldOptimizer, blank
 from msgrad.optim._state import (
@@ -10,13 +11,14 @@ from msgrad.optim._state import (
     rates_of,
     replace_parameters,
 )
-from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper, optimizers_in
+from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper, optimizers_in, parts_of
 
 __all__ = [
     "ClippedOptimizer",
     "HoldOptimizer",
     "OptimizerWrapper",
     "Rates",
+    "as_one",
     "blank",
     "layer_decay",
     "no_decay",
@@ -24,6 +26,7 @@ __all__ = [
     "own_parameters",
     "owner_of",
     "param_groups",
+    "parts_of",
     "rates_by_weight",
     "rates_of",
     "replace_parameters",

@@ -10,6 +10,7 @@ from mindspore import Parameter, ParameterTuple, Tensor, amp, nn
 
 from msgrad.backend import running_in
 from msgrad.network import copy_of, every_cell
+from msgrad.optim._wrapper import parts_of
 
 # Slots of ASGD, NAdam and AdaFactor, which no dot parts from the weight's name. By a dot alone
 # `eta_a.w` would belong to `w`.
@@ -35,6 +36,11 @@ def owner_of(state_name: str, names: Collection[str]) -> str | None:
 
 def rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
     """Map the name of each weight to the Parameter that holds its rate, where there is one."""
+    parts = parts_of(optimizer)
+    return {name: rate for part in parts for name, rate in _rates_of(part).items()}
+
+
+def _rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
     groups = getattr(optimizer, "param_groups", None)
     if groups:
         return {
@@ -113,6 +119,10 @@ class Rates(NamedTuple):
 
 def rates_by_weight(optimizer: nn.Cell) -> dict[int, Rates]:
     """Map the id of each weight to its rate and decay, schedules evaluated at the present step."""
+    return {key: r for part in parts_of(optimizer) for key, r in _rates_by_weight(part).items()}
+
+
+def _rates_by_weight(optimizer: nn.Cell) -> dict[int, Rates]:
     groups = getattr(optimizer, "param_groups", None)
     if groups:
         return {

@@ -62,3 +62,20 @@ def optimizers_in(cell: nn.Cell) -> list[nn.Cell]:
             found.append(part)
             inside |= {id(inner) for inner in every_cell(part)}
     return found
+
+
+def parts_of(optimizer: nn.Cell) -> list[nn.Cell]:
+    """List the optimizers that one consists of: itself, where it does not hand gradients on.
+
+    A cell that is no optimizer of MindSpore's may hold one or several.
+    """
+    whole = core_of(optimizer)
+    known = isinstance(whole, (nn.Optimizer, optim.Optimizer))
+    return [optimizer] if known else optimizers_in(whole) or [optimizer]
+
+
+def core_of(optimizer: nn.Cell) -> nn.Cell:
+    """Return the optimizer inside those that stand around it."""
+    while isinstance(optimizer, OptimizerWrapper):
+        optimizer = optimizer.optimizer
+    return optimizer

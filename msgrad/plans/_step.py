@@ -11,7 +11,7 @@ from mindspore import Parameter, nn
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Claim, make_claims
 from msgrad.network import NetPattern, Selection
-from msgrad.optim import HoldOptimizer, param_groups
+from msgrad.optim import HoldOptimizer, as_one, param_groups
 from msgrad.plans._resolve import ResolvedRules, ResolvedStages, few
 from msgrad.plans._user_code import Functions
 from msgrad.updates import WeightUpdates
@@ -92,7 +92,7 @@ class StepParts:
                 given = param_groups(
                     net, rules, lr=lr, weight_decay=weight_decay, parameters=parameters
                 )
-            return _holding(make(given), holds)
+            return _holding(as_one(make(given)), holds)
 
         # what can be called with the parameters alone is seen by its signature
         made.__wrapped__ = make  # pyright: ignore[reportFunctionMemberAccess]

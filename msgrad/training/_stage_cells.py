@@ -15,7 +15,7 @@ from mindspore import dtype as mstype
 from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import every_cell
-from msgrad.optim import ClippedOptimizer
+from msgrad.optim import ClippedOptimizer, as_one
 from msgrad.training._gradient_calls import misordered
 from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
@@ -44,7 +44,7 @@ class StageCells:
     def __init__(
         self,
         network: nn.Cell,
-        make_optimizer: Callable[[list[Parameter]], nn.Cell],
+        make_optimizer: Callable[[list[Parameter]], Any],
         train_cell: Callable[[nn.Cell, nn.Cell], nn.Cell] | None,
         *,
         updates: Sequence[nn.Cell],
@@ -201,7 +201,7 @@ class StageCells:
     def _made_of(self, weights: list[Parameter]) -> nn.Cell:
         try:
             with self._names_kept("optimizer", self._network):
-                return self._make_optimizer(weights)
+                return as_one(self._make_optimizer(weights))
         except TypeError as error:
             # the classes of MindSpore hide what they take
             if not isinstance(self._make_optimizer, type):

@@ -10,7 +10,7 @@ from mindspore import Parameter, nn
 
 from msgrad.errors import ArgumentError
 from msgrad.network import copy_of, every_cell, write
-from msgrad.optim import own_parameters, owner_of, rates_of, replace_parameters
+from msgrad.optim import own_parameters, owner_of, parts_of, rates_of, replace_parameters
 
 _HOLDS = ("hold_mask.", "hold_flag.")
 
@@ -114,6 +114,10 @@ class StateTransfer:
         """
         for rate in rates_of(optimizer).values():
             self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
+        for part in parts_of(optimizer):
+            self._meet_groups(part)
+
+    def _meet_groups(self, optimizer: nn.Cell) -> None:
         groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", None) or []
         for number, group in enumerate(groups):
             known = self._latest_rate([p.name for p in group["params"]])

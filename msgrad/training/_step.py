@@ -62,7 +62,8 @@ class TrainStep(nn.Cell):
             all inputs but the labels; or a function of the inputs that returns the loss, with
             ``net``. A tuple, list or dict is refused where ``has_aux`` is not given.
         optimizer: Called with the list of parameters to train, once for each new set; returns an
-            optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``.
+            optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``, or a
+            list of several, each over its own part; one with nothing to train is left out (None).
         loss_fn: Cell or function of the network's output and the labels, which are the last inputs:
             as many as it has to be given, mostly one.
         net: The Cell that holds the parameters, where ``network`` is a function.
@@ -84,7 +85,8 @@ class TrainStep(nn.Cell):
         labels: How many of the last inputs are labels, where ``loss_fn`` does not tell.
 
     Attributes:
-        optimizer: The optimizer of the present stage, as the callable returned it.
+        optimizer: The optimizer of the present stage, as the callable returned it; several are one
+            that has them as ``.optimizers``.
 
     Inputs:
         The inputs of the network, and the label where there is a ``loss_fn``.
@@ -123,7 +125,7 @@ class TrainStep(nn.Cell):
     def __init__(
         self,
         network: nn.Cell | Callable[..., Tensor],
-        optimizer: Callable[[list[Parameter]], nn.Cell],
+        optimizer: Callable[[list[Parameter]], Any],
         loss_fn: Callable[..., Tensor] | None = None,
         *,
         net: nn.Cell | None = None,
