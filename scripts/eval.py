@@ -12,8 +12,8 @@ import sys
 import msgrad as mg
 from msgrad.runs import build, load_config
 from msgrad.runs._config import Config
+from msgrad.runs._evaluate import evaluate
 from msgrad.runs._folder import WEIGHTS
-from msgrad.runs._train import evaluate
 
 
 def read(arguments: argparse.Namespace) -> Config:

@@ -1,4 +1,4 @@
-"""The command line: parses, calls the library, prints; errors are one line.
+"""The command line: parses, calls the library, prints; an error is what it says, no traceback.
 
 Nothing here imports MindSpore before a command is chosen: help needs none, and where MindSpore
 cannot be imported one line says why.
@@ -101,14 +101,20 @@ def _cannot_start(error: Exception, given: argparse.Namespace) -> int:
 def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
     if debug:
         traceback.print_exception(error)
-    if isinstance(error, PlanError):
-        # a line for each problem
-        lines = [" ".join(str(problem).split()) for problem in error.problems]
-    else:
-        lines = [kind + " ".join(str(error).split())]
-    for line in lines:
-        print(f"msgrad: {line}", file=sys.stderr)
-    return code
+    # what MindSpore adds of its own inside helps nobody here
+    said = str(error).partition("- C++ Call Stack")[0].rstrip("- \n")
+    # each problem begins a line
+    texts = map(str, error.problems) if isinstance(error, PlanError) else [kind + said]
+    for text in texts:
+        lines = [line.rstrip() for line in text.splitlines() if line.strip()]
+        print("\n".join([f"msgrad: {lines[0] if lines else ''}", *lines[1:]]), file=sys.stderr)
+    # only what has imported it can have run a task
+    runs = sys.modules.get("msgrad.runs")
+    place = runs.place_in_task(error) if runs is not None else None
+    if place is None:
+        return code
+    print(f"msgrad: in {place}; --debug shows how it came there", file=sys.stderr)
+    return UNUSABLE
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -83,6 +83,8 @@ def print_epoch(epoch: Epoch) -> None:
     parts += [f"{name} {value:.4f}" for name, value in epoch.named_losses.items()]
     parts += [f"{name} {value:.3f}" for name, value in epoch.figures.items()]
     print("  ".join([*parts, f"{epoch.seconds:.1f} s"]), flush=True)
+    for note in epoch.notes:
+        print(note, flush=True)
 
 
 def print_figures(run: Run, figures: RunResult) -> None:
@@ -102,7 +104,11 @@ def print_figures(run: Run, figures: RunResult) -> None:
     if figures.held:
         print(f"held: {held} of {len(figures.held)} kept their bits", end="")
         print(f"; moved: {', '.join(figures.broken)}" if figures.broken else "")
-    print(f"wrote {run.config.save_dir}/: config.yaml, figures.json, weights.ckpt, last/")
+    best = figures.best
+    if best is not None:
+        print(f"best: {best['metric']} {best['value']:.4g} in epoch {best['epoch']}, best.ckpt")
+    files = ["config.yaml", "figures.json", "weights.ckpt", *["best.ckpt"] * (best is not None)]
+    print(f"wrote {run.config.save_dir}/: {', '.join(files)}, last/")
 
 
 def _state(row: MovementRow, figures: RunResult) -> str:

@@ -15,6 +15,8 @@ from msgrad.plans._schema import (
     one_of,
     whole,
 )
+from msgrad.plans._stage import PlanStage, stage_ends
+from msgrad.plans._until import MODES, Until, read_until
 
 __all__ = [
     "Applied",
@@ -23,15 +25,20 @@ __all__ = [
     "KeyPath",
     "Kind",
     "MAPPING",
+    "MODES",
     "PATTERNS",
     "Plan",
+    "PlanStage",
     "ResolvedRules",
     "SWITCH",
     "TEXT",
     "UnfitError",
+    "Until",
     "number",
     "one_of",
     "parse_document",
     "read_document",
+    "read_until",
+    "stage_ends",
     "whole",
 ]

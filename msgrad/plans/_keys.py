@@ -11,6 +11,7 @@ from msgrad.plans._document import KeyPath
 from msgrad.plans._rule import FIELDS, KINDS, PlanRule
 from msgrad.plans._schema import MAPPING, Checker, Kind, one_of, whole
 from msgrad.plans._stage import LENGTHS, REST, STAGE_KINDS, PlanStage
+from msgrad.plans._until import read_until
 from msgrad.updates import rules as ready_rules
 
 RUN_KEYS = (
@@ -35,6 +36,8 @@ RUN_KEYS = (
     "optimizer",
     "steps",
     "task_args",
+    "best",
+    "early_stop",
 )
 PLAN_KEYS = ("plan", "stages", "updates", "audit")
 # What other tools call these keys, or write elsewhere.
@@ -47,6 +50,9 @@ MEANT = {
     "device": "write device_target",
     "data_path": "write data_dir",
     "checkpoint": "write ckpt_path",
+    "early_stopping": "write early_stop",
+    "patience": "write it under 'early_stop', or under until in a stage",
+    "monitor": "write best: and the metric, early_stop: and the metric, or both",
     "distributed": "write distribute",
     "when": "write it under 'updates', or in an update rule",
 }
@@ -111,7 +117,8 @@ def read_audit(checker: Checker, values: Mapping[str, Any]) -> AuditSettings | N
 def check_top(checker: Checker, values: Mapping[str, Any]) -> None:
     """Note the keys at the top that are neither a plan's nor a run's."""
     elsewhere = {kind: f"write it under 'plan', as - {kind}: …" for kind in FIELDS}
-    elsewhere |= {key: _owner_of(key) for key in ("train", "cumulative")} | MEANT
+    elsewhere |= {key: _owner_of(key) for key in ("train", "cumulative", "until")}
+    elsewhere = {**_fields_elsewhere(), **elsewhere, **MEANT}
     top: dict[str, Kind] = {key: Kind(lambda value: value) for key in (*PLAN_KEYS, *RUN_KEYS)}
     unknown = {key: value for key, value in values.items() if key not in top}
     owner = "the file" if checker.document.file else "the dict"
@@ -177,6 +184,15 @@ def _elsewhere(kind: str) -> dict[str, str]:
             if key not in FIELDS[kind]:
                 owners = [name for name, own in FIELDS.items() if key in own]
                 found[key] = f"it is a field of {_all_of(owners)}"
+    return found
+
+
+def _fields_elsewhere() -> dict[str, str]:
+    """Return what to do about a field of a rule where no rule stands."""
+    found = {}
+    for key in {key for fields in FIELDS.values() for key in fields}:
+        owners = _all_of([kind for kind, own in FIELDS.items() if key in own])
+        found[key] = f"it is a field of a rule of kind {owners}; write that under 'plan'"
     return found
 
 
@@ -256,11 +272,14 @@ def _stage(checker: Checker, number: int, value: Any) -> PlanStage | None:
             path, f"{owner} {value!r} is no mapping; write it as {{train: head, epochs: 2}}"
         )
         return None
-    elsewhere = {"at": "it is a field of stop, scale and reverse; write those under 'plan'"}
+    elsewhere = _fields_elsewhere()
     elsewhere |= {kind: "write it as a rule, under 'plan'" for kind in FIELDS if kind != "freeze"}
     elsewhere |= {key: _owner_of(key) for key in (*RUN_KEYS, *PLAN_KEYS) if key != "steps"}
     before = len(checker.problems)
     found = checker.mapping(path, value, STAGE_KINDS, owner, elsewhere)
+    if "until" in found:
+        until = read_until(checker, (*path, "until"), found.pop("until"), f"until of {owner}")
+        found |= {"until": until} if until is not None else {}
     if len(checker.problems) == before:
         _check_stage(checker, path, found, owner)
     if "train" not in found and "freeze" not in found:
@@ -275,6 +294,11 @@ def _check_stage(checker: Checker, path: KeyPath, found: Mapping[str, Any], owne
     if "epochs" in found and "steps" in found:
         given = f"epochs {found['epochs']} and steps {found['steps']}"
         checker.note((*path, "steps"), f"{owner} has {given}; give one of the two")
+    if "steps" in found and "until" in found:
+        checker.note(
+            (*path, "until"),
+            f"{owner} is counted in steps, and until looks at the end of an epoch; give epochs",
+        )
     if REST in found.get("train", ()) and len(found["train"]) > 1:
         checker.note(
             (*path, "train"), f"{owner} names weights beside {REST!r}, which it holds; give one"
@@ -293,12 +317,18 @@ def _check_lengths(checker: Checker, stages: list[PlanStage], given: Sequence[An
     for stage in stages:
         # one that is misspelt, or no number, has been told
         tried = any(key not in STAGE_KINDS or key in LENGTHS for key in given[stage.number - 1])
+        tried = tried or stage.until is not None
         if stage.unit is None and stage.number < count and not tried:
             message = (
                 f"{stage.name} of {count} has no length; add epochs: 1, only the last may be open"
             )
             checker.note(stage.path, message)
     timed = [stage for stage in stages if stage.unit is not None]
+    watched = next((stage for stage in stages if stage.until is not None), None)
+    if watched is not None and any(stage.unit == "steps" for stage in stages):
+        message = f"{watched.name} ends at an epoch; count all stages in epochs"
+        checker.note((*watched.path, "until"), message)
+        return
     other = next((stage for stage in timed if stage.unit != timed[0].unit), None)
     if other is not None:
         checker.note(

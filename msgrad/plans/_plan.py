@@ -5,13 +5,13 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import ExitStack
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any, TypeVar
 
 from mindspore import Parameter, Tensor, nn
 
-from msgrad.errors import ArgumentError, ConflictError, PlanError
+from msgrad.errors import ArgumentError, ConflictError, PlanError, Problem
 from msgrad.network import Pattern, collector_paused, select
 from msgrad.plans._apply import Applied, apply_rules
 from msgrad.plans._contradictions import contradictions
@@ -151,6 +151,19 @@ class WrittenPlan:
         return self._audit or AuditSettings(when="never")
 
     @property
+    def written_stages(self) -> tuple[PlanStage, ...]:
+        """The stages as they were written."""
+        return self._stages
+
+    def shortened(self: Self) -> Self:
+        """Return the plan with stages of one epoch each, of which no metric decides."""
+        short = [
+            stage if stage.length == 0 else replace(stage, epochs=1, steps=None, until=None)
+            for stage in self._stages
+        ]
+        return replace(self, _stages=tuple(short))
+
+    @property
     def stages(self) -> list[Stage]:
         """The stages, in order; what the rest is, the network of a `Schedule` says."""
         return stages_of(self.rules, self._stages, plain=True)
@@ -213,6 +226,24 @@ class Plan(WrittenPlan):
             ArgumentTypeError: ``net`` is no Cell.
         """
         self._look(net)
+
+    def unmatched(self, net: nn.Cell) -> list[Problem]:
+        """List the patterns that select nothing, where not all rules could be read.
+
+        Args:
+            net: The network; it is not changed.
+        """
+        resolved = ResolvedRules((), net)
+        for rule in self.rules:
+            resolved.matches_of(rule)
+        for stage in self._stages:
+            if not stage.rest:
+                key = "train" if stage.train else "freeze"
+                resolved.choose((*stage.path, key), stage.name, stage.train or stage.freeze)
+        checker = Checker(replace(self._document, problems=()))
+        for path, message in resolved.problems:
+            checker.note(path, message)
+        return checker.problems
 
     def apply(self, net: nn.Cell) -> Applied:
         """Put the rules in force, in place; what this plan did already stays as it is.
@@ -321,7 +352,12 @@ class Plan(WrittenPlan):
         return step
 
     def schedule(
-        self, step: TrainStep, *, epochs: int | None = None, steps: int | None = None
+        self,
+        step: TrainStep,
+        *,
+        epochs: int | None = None,
+        steps: int | None = None,
+        watched: bool = False,
     ) -> Schedule | None:
         """Make the schedule of the stages.
 
@@ -329,16 +365,24 @@ class Plan(WrittenPlan):
             step: The step that trains.
             epochs: Length of the run in epochs, as in `Schedule`.
             steps: Length of the run in steps, likewise.
+            watched: Whether the caller ends the stages that have ``until``, by
+                `Schedule.set_ends`, as a run of a config does.
 
         Returns:
             The schedule, or None where the plan has no stages.
 
         Raises:
-            ArgumentError: As in `Schedule`.
+            ArgumentError: As in `Schedule`, or a stage has ``until`` and nobody watches its metric.
         """
         if not self._stages:
             return None
-        stages = stages_of(self.rules, self._stages, plain=False)
+        ending = next((stage for stage in self._stages if stage.until is not None), None)
+        if ending is not None and not watched:
+            raise ArgumentError(
+                f"{ending.label} has until, and a schedule sees no metric; train by msgrad train "
+                "or msgrad.runs.train, or give epochs"
+            )
+        stages = stages_of(self.rules, self._stages, plain=False, epochs=epochs)
         return Schedule(step, stages, epochs=epochs, steps=steps)
 
     def trains(self, net: nn.Cell) -> list[list[str]]:

@@ -23,7 +23,7 @@ from msgrad.network import (
 )
 from msgrad.plans._document import KeyPath
 from msgrad.plans._rule import PlanRule, written
-from msgrad.plans._stage import REST, PlanStage
+from msgrad.plans._stage import REST, PlanStage, stage_ends
 from msgrad.training import Stage
 
 Note = tuple[KeyPath, str]
@@ -97,6 +97,11 @@ class ResolvedRules:
     def choose(self, path: KeyPath, owner: str, patterns: Sequence[Any]) -> set[int]:
         """Return the parameters that patterns choose; what is wrong with them is noted."""
         return self._chosen(self.parameters, path, owner, patterns)
+
+    def matches_of(self, rule: PlanRule) -> set[int]:
+        """Return the parameters, or cells, that the patterns of a rule choose."""
+        matcher = self.cells if rule.of_cells else self.parameters
+        return self._chosen(matcher, (*rule.path, rule.kind), rule.name, rule.patterns)
 
     def _weights_of(self, rule: PlanRule) -> set[int]:
         path = (*rule.path, rule.kind)
@@ -361,18 +366,29 @@ class StagePattern(NetPattern):
 
 
 def stages_of(
-    rules: tuple[PlanRule, ...], stages: tuple[PlanStage, ...], *, plain: bool
+    rules: tuple[PlanRule, ...],
+    stages: tuple[PlanStage, ...],
+    *,
+    plain: bool,
+    epochs: int | None = None,
 ) -> list[Stage]:
-    """Return the stages for a `Schedule`; `plain` keeps patterns that stand for themselves."""
+    """Return the stages for a `Schedule`; `plain` keeps patterns that stand for themselves.
+
+    With `epochs`, those that a metric ends have their greatest length.
+    """
     found = []
+    ends = stage_ends(stages, epochs) if epochs is not None else []
     for number, stage in enumerate(stages, 1):
+        length = stage.epochs
+        if ends and stage.until is not None and length is None and number < len(stages):
+            length = ends[number - 1] - (ends[number - 2] if number > 1 else 0)
         pattern: Any = StagePattern(rules, stages[:number])
         if plain and not stage.rest and not stage.cumulative:
             pattern = written(stage.train or stage.freeze)
         found.append(
             Stage(
                 **{"train" if stage.train else "freeze": pattern},
-                epochs=stage.epochs,
+                epochs=length,
                 steps=stage.steps,
                 statistics=stage.statistics is not False,
                 dropout=stage.dropout is not False,

@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from msgrad.plans._document import KeyPath
 from msgrad.plans._rule import written
-from msgrad.plans._schema import PATTERNS, SWITCH, whole
+from msgrad.plans._schema import PATTERNS, SWITCH, Kind, whole
+from msgrad.plans._until import Until
 
 REST = "the rest"
 LENGTHS = ("epochs", "steps")
@@ -15,6 +17,7 @@ STAGE_KINDS = {
     "train": PATTERNS,
     "freeze": PATTERNS,
     "epochs": whole(),
+    "until": Kind(lambda value: value),
     "steps": whole(),
     "cumulative": SWITCH,
     "statistics": SWITCH,
@@ -31,6 +34,8 @@ class PlanStage:
         freeze: Patterns of what is frozen, or none.
         epochs: Length in epochs.
         steps: Length in steps.
+        until: The metric that ends it where it does not improve any more; ``epochs`` is then the
+            longest that it may last.
         cumulative: Whether it also trains what the stages before it trained.
         statistics: As in `Stage`; None where it was not given.
         dropout: As in `Stage`; None where it was not given.
@@ -47,6 +52,7 @@ class PlanStage:
     freeze: tuple[Any, ...] = ()
     epochs: int | None = None
     steps: int | None = None
+    until: Until | None = None
     cumulative: bool = False
     statistics: bool | None = None
     dropout: bool | None = None
@@ -76,6 +82,11 @@ class PlanStage:
             return "epochs"
         return "steps" if self.steps is not None else None
 
+    @property
+    def length(self) -> int | None:
+        """The number of epochs or steps, None for an open stage."""
+        return self.epochs if self.epochs is not None else self.steps
+
     def to_dict(self) -> dict[str, Any]:
         """Return it as it could be written."""
         what = "train" if self.train else "freeze"
@@ -83,4 +94,35 @@ class PlanStage:
         for name in ("epochs", "steps", "statistics", "dropout"):
             if getattr(self, name) is not None:
                 own[name] = getattr(self, name)
+        if self.until is not None:
+            own["until"] = self.until.to_dict()
         return {**own, **({"cumulative": True} if self.cumulative else {})}
+
+
+def stage_ends(
+    stages: Sequence[PlanStage], epochs: int, ended: Mapping[int, int] | None = None
+) -> list[int]:
+    """Return the epoch with which each stage ends at the latest.
+
+    Args:
+        stages: The stages, counted in epochs.
+        epochs: Length of the run.
+        ended: The epoch with which stages ended already, by their index.
+
+    Examples:
+        >>> two = [PlanStage(("a",), until=Until("loss")), PlanStage(("b",), epochs=3)]
+        >>> stage_ends(two, 10), stage_ends(two, 10, {0: 2})
+        ([7, 10], [2, 5])
+    """
+    ends: list[int] = []
+    for number, stage in enumerate(stages):
+        begin = ends[-1] if ends else 0
+        if ended is not None and number in ended:
+            ends.append(ended[number])
+        elif stage.epochs is not None:
+            ends.append(begin + stage.epochs)
+        else:
+            # as long as leaves the later ones their epochs
+            later = sum(1 if s.epochs is None else s.epochs for s in stages[number + 1 :])
+            ends.append(max(begin + 1, epochs - later))
+    return ends

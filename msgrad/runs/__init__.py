@@ -17,6 +17,7 @@ from msgrad.runs._dry_run import (
     dry_run,
 )
 from msgrad.runs._results import Epoch, RunResult
+from msgrad.runs._task import place_in_task
 from msgrad.runs._train import train
 
 __all__ = [
@@ -39,5 +40,6 @@ __all__ = [
     "dry_run",
     "first_batch",
     "load_config",
+    "place_in_task",
     "train",
 ]

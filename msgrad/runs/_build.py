@@ -13,8 +13,9 @@ from mindspore import Tensor, communication, nn
 from msgrad.backend import use_device, why_not_ascend
 from msgrad.checkpoints import load_weights
 from msgrad.errors import DeviceError, PlanError
-from msgrad.plans import Applied, Checker, Kind
+from msgrad.plans import Applied, Checker
 from msgrad.runs._config import Config
+from msgrad.runs._faults import check_steps, check_task, look_further
 from msgrad.runs._keys import OptimizerKeys
 from msgrad.runs._optimizers import make_rate, optimizer_maker
 from msgrad.runs._task import Task, load_task
@@ -66,23 +67,29 @@ def build(config: Config, *, dry: bool = False, data: bool = True) -> Run:
         CheckpointError: ``ckpt_path`` does not fit the network.
         DeviceError: The device cannot be used.
     """
+    checker = Checker(config.source)
     if not dry:
-        config.check_paths(*(("data_dir", "ckpt_path") if data else ("ckpt_path",)))
-    task = load_task(config.task, config.source.folder)
-    config = _checked(config, task)
+        paths = ("data_dir", "ckpt_path") if data else ("ckpt_path",)
+        checker.problems += config.path_problems(*paths)
+    task = _task(config, checker)
+    config = replace(config, task_args=check_task(checker, config, task))
+    if checker.problems:
+        look_further(checker, config, config.plan, task)
+        checker.raise_all()
     device = _device(config, dry=dry)
     config = _without_what_a_cpu_lacks(config, device, dry=dry)
     ms.set_seed(config.seed)
     net = task.call("network", config)
     if not isinstance(net, nn.Cell):
         raise PlanError(f"network() of task {task.name!r} returned {net!r}; return a Cell")
+    _check_patterns(checker, config, net)
     if config.ckpt_path and not dry:
         load_weights(net, config.ckpt_path)
     applied = config.plan.apply(net)
     makers = {name: _maker(own) for name, own in _optimizers(config).items()}
     steps = {name: _step(config, task, net, name, makers[name], device) for name in makers}
     first = next(iter(steps.values()))
-    schedule = config.plan.schedule(first, epochs=config.epoch_size)
+    schedule = config.plan.schedule(first, epochs=config.epoch_size, watched=True)
     return Run(config, task, device, net, applied, steps, schedule, rank_of_this(), makers)
 
 
@@ -152,23 +159,27 @@ def _say(dry: bool, text: str) -> None:
         _LOG.warning("%s", text)
 
 
-def _checked(config: Config, task: Task) -> Config:
-    """Return the config with all the keys that the task knows.
+def _task(config: Config, checker: Checker) -> Task:
+    try:
+        return load_task(config.task, config.source.folder)
+    except PlanError as error:
+        for problem in error.problems:
+            checker.note(("task",), problem.message)
+        if len(checker.problems) > len(error.problems):
+            checker.raise_all()
+        raise
 
-    Raises:
-        PlanError: The task lacks a function, or knows a key not; all of it.
-    """
-    checker = Checker(config.source)
-    losses = [step.loss for step in config.steps.values()]
-    for problem in task.problems(losses):
-        checker.note(("task",), problem)
-    keys = dict(config.task_args)
-    if task.defaults is not None:
-        kinds = dict.fromkeys(task.defaults, Kind(lambda value: value))
-        checker.mapping(("task_args",), keys, kinds, f"task {task.name!r}")
-        keys = {**task.defaults, **keys}
+
+def _check_patterns(checker: Checker, config: Config, net: nn.Cell) -> None:
+    """Refuse patterns that select nothing, those of the plan and those of the steps."""
+    check_steps(checker, config, net)
+    try:
+        config.plan.check(net)
+    except PlanError as error:
+        if not checker.problems:
+            raise
+        checker.problems += error.problems
     checker.raise_all()
-    return replace(config, task_args=keys)
 
 
 # --- steps

@@ -7,14 +7,15 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 from mindspore import communication
 
 from msgrad._extras import needed
 from msgrad.checkpoints import write_whole
-from msgrad.errors import PlanError
-from msgrad.plans import Checker, Document, Plan, read_document
+from msgrad.errors import PlanError, Problem
+from msgrad.plans import Checker, Document, Plan, Until, read_document
+from msgrad.runs._faults import look_further
 from msgrad.runs._keys import OptimizerKeys, StepKeys, read_run_keys
 from msgrad.runs._override import override
 
@@ -48,6 +49,9 @@ class Config:
         optimizer: Its class and its keywords.
         steps: Several train steps on one network, by name, in the order in which they run.
         task_args: What else the task wants to know.
+        best: The metric by which the best epoch is kept; None is the first that the task names,
+            False keeps none.
+        early_stop: The metric that ends the run where it does not improve any more.
         source: Where the keys stand.
     """
 
@@ -73,6 +77,8 @@ class Config:
     optimizer: OptimizerKeys = field(default_factory=OptimizerKeys)
     steps: Mapping[str, StepKeys] = field(default_factory=dict)
     task_args: Mapping[str, Any] = field(default_factory=dict)
+    best: Until | Literal[False] | None = None
+    early_stop: Until | None = None
     source: Document = field(default_factory=lambda: Document({}), repr=False, compare=False)
 
     @property
@@ -114,6 +120,12 @@ class Config:
         Raises:
             PlanError: They are not; all of them.
         """
+        problems = self.path_problems(*keys)
+        if problems:
+            raise PlanError(problems=problems)
+
+    def path_problems(self, *keys: str) -> list[Problem]:
+        """Return what `check_paths` would raise."""
         kinds = {"data_dir": ("folder", Path.is_dir), "ckpt_path": ("file", Path.is_file)}
         problems = []
         for key in keys or kinds:
@@ -121,8 +133,7 @@ class Config:
             if given is not None and not is_there(Path(given)):
                 message = f"{key} {given!r} is no {kind}, seen from {os.getcwd()!r}"
                 problems.append(self.source.problem((key,), f"{message}; give one that exists"))
-        if problems:
-            raise PlanError(problems=problems)
+        return problems
 
     def to_dict(self, folder: str | os.PathLike[str] | None = None) -> dict[str, Any]:
         """Return all keys, as a config file in a folder would have them.
@@ -137,6 +148,8 @@ class Config:
         }
         keys["ckpt_save_dir"] = str(self.save_dir)
         keys["optimizer"] = self.optimizer.to_dict()
+        for key in ("best", "early_stop"):
+            keys[key] = keys[key].to_dict() if isinstance(keys[key], Until) else keys[key]
         keys["steps"] = {name: step.to_dict() for name, step in self.steps.items()}
         values = {"task": self.task, **keys, **self.plan.to_dict()}
         return values if folder is None else _moved(values, self.source.folder, Path(folder))
@@ -177,17 +190,22 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
     keys = read_run_keys(checker)
     # it also notes the keys that are neither its own nor of the run
     plan = Plan.read(checker)
-    checker.raise_all()
-    _check_room(checker, plan, keys.get("epoch_size", Config.epoch_size))
-    checker.raise_all()
+    if not checker.problems:
+        _check_room(checker, plan, keys.get("epoch_size", Config.epoch_size))
     name = keys.pop("name", None) or Path(path).stem
+    if checker.problems:
+        if "task" in keys:
+            keys["task_args"] = dict(keys.get("task_args", {}))
+            found = Config(name=name, plan=plan, source=document, **keys)
+            look_further(checker, found, plan)
+        checker.raise_all()
     return Config(name=name, plan=plan, source=document, **keys)
 
 
 def _check_room(checker: Checker, plan: Plan, epochs: int) -> None:
     """Note the first stage that the run is too short for; how long steps are, data tell."""
     # the open one, which comes last, needs an epoch to hold in
-    needs = [1 if stage.length is None else stage.epochs or 0 for stage in plan.stages]
+    needs = [1 if stage.length is None else stage.epochs or 0 for stage in plan.written_stages]
     ends = list(accumulate(needs))
     late = next((number for number, end in enumerate(ends, 1) if end > epochs), None)
     if late is None or any(stage.unit == "steps" for stage in plan.stages):

@@ -19,6 +19,7 @@ from msgrad.plans import (
     UnfitError,
     number,
     one_of,
+    read_until,
     whole,
 )
 from msgrad.runs._optimizers import optimizer_keywords, schedule_keywords
@@ -119,6 +120,8 @@ KINDS: dict[str, Kind] = {
     "optimizer": MAPPING,
     "steps": MAPPING,
     "task_args": MAPPING,
+    "best": _maybe(_ANY),
+    "early_stop": _maybe(_ANY),
 }
 
 
@@ -139,6 +142,11 @@ def read_run_keys(checker: Checker) -> dict[str, Any]:
         _check_task(checker, keys["task"])
     if "optimizer" in keys:
         keys["optimizer"] = _optimizer(checker, ("optimizer",), keys["optimizer"])
+    for key in ("best", "early_stop"):
+        given = keys.get(key)
+        # `best: false` keeps none
+        if given is not None and not (key == "best" and given is False):
+            keys[key] = read_until(checker, (key,), given, key)
     if "steps" in keys:
         read = {name: _step(checker, name, step) for name, step in keys["steps"].items()}
         keys["steps"] = {name: step for name, step in read.items() if step is not None}

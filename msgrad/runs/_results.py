@@ -26,6 +26,7 @@ class Epoch:
         trainable: How many weights each train step trained.
         stage: The stage, from 1; None where the plan has none.
         seconds: How long it took.
+        notes: What ended with it, and why: a stage, the run.
     """
 
     epoch: int
@@ -36,10 +37,12 @@ class Epoch:
     trainable: Mapping[str, int]
     stage: int | None
     seconds: float
+    notes: tuple[str, ...] = ()
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; the loss of a single step is called ``loss``."""
-        own = {k: v for k, v in vars(self).items() if k not in ("losses", "figures", "epochs")}
+        left_out = {"losses", "figures", "epochs"} | (set() if self.notes else {"notes"})
+        own = {k: v for k, v in vars(self).items() if k not in left_out}
         figures = {**self.named_losses, **self.figures}
         # JSON has neither NaN nor infinity
         plain = {k: v if math.isfinite(v) else str(v) for k, v in figures.items()}
@@ -63,6 +66,8 @@ class RunResult:
         epochs: What each epoch gave.
         movement: How far each parameter moved, from where this run began or was resumed.
         held: The weights that no stage trained and no update changed.
+        best: The best epoch, whose weights are ``best.ckpt``: ``metric``, ``mode``, ``epoch``,
+            ``value``; None where none was kept.
     """
 
     device: str
@@ -70,6 +75,7 @@ class RunResult:
     epochs: tuple[Epoch, ...]
     movement: Movement
     held: tuple[str, ...]
+    best: Mapping[str, Any] | None = None
 
     @property
     def broken(self) -> list[str]:
@@ -85,6 +91,7 @@ class RunResult:
             "device": self.device,
             "mindspore": self.mindspore,
             "epochs": [epoch.to_dict() for epoch in self.epochs],
+            **({"best": dict(self.best)} if self.best is not None else {}),
             "layers": [{**row, "held": row["name"] in self.held} for row in rows],
         }
         return json.dumps(content, indent=2)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from dataclasses import replace
 from pathlib import Path
@@ -13,7 +14,8 @@ from msgrad.plans import parse_document, read_document
 from msgrad.runs._build import Run
 from msgrad.runs._config import Config
 from msgrad.runs._folder import CONFIG, place_of
-from msgrad.runs._saves import find_save, load_steps
+from msgrad.runs._saves import WATCHED, find_save, load_steps
+from msgrad.runs._watch import Watch
 from msgrad.training import Position
 
 _LOG = logging.getLogger("msgrad")
@@ -30,6 +32,8 @@ _NAMED = (
     "unreached",
     "loss_scale",
     "stages",
+    "best",
+    "early_stop",
 )
 
 
@@ -54,13 +58,14 @@ def go_where_it_lies(run: Run, resume: str | Path) -> Path:
     return folder
 
 
-def resumed(run: Run, resume: str | Path, size: int) -> Position:
+def resumed(run: Run, resume: str | Path, size: int, watch: Watch) -> Position:
     """Bring a run back to its last save.
 
     Args:
         run: The run.
         resume: Its folder.
         size: Batches of an epoch.
+        watch: Its metrics, which go on too.
 
     Raises:
         CheckpointError: It was saved under another config, or does not fit.
@@ -69,6 +74,9 @@ def resumed(run: Run, resume: str | Path, size: int) -> Position:
     location = find_save(Path(resume), list(run.steps))
     check_config(run.config, resume, location.parent / CONFIG)
     position = load_steps(location, run.steps)
+    watched = location / WATCHED
+    seen = json.loads(watched.read_text(encoding="utf-8")) if watched.is_file() else {}
+    watch.load(seen, position.epoch)
     check_plan(run, resume, position)
     if position.epoch >= run.config.epoch_size:
         raise PlanError(

@@ -3,28 +3,41 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 
 from mindspore import nn
 
 from msgrad.backend import saves_here
-from msgrad.checkpoints import write_values
+from msgrad.checkpoints import write_values, write_whole
 from msgrad.errors import CheckpointError
 from msgrad.runs._folder import LAST, NEW, OLD, place_of
 from msgrad.training import Position, TrainStep
 
+# beside the steps: the best weights so far, and what is watched
+KEPT, WATCHED = "best", "watched.json"
 
-def save_steps(folder: Path, steps: Mapping[str, TrainStep]) -> None:
+
+def save_steps(
+    folder: Path, steps: Mapping[str, TrainStep], before: Callable[[], object] = lambda: None
+) -> None:
     """Save each step into ``folder/last``, on rank 0; one that is killed keeps the save before.
+
+    Args:
+        folder: The folder of the run.
+        steps: The steps.
+        before: Called on every rank before they are saved, to write into ``folder/.last.new`` too.
 
     Raises:
         CheckpointError: A file cannot be written.
     """
-    if not saves_here():
-        return
     new, last, old = folder / NEW, folder / LAST, folder / OLD
-    shutil.rmtree(new, ignore_errors=True)
+    writes = saves_here()
+    if writes:
+        shutil.rmtree(new, ignore_errors=True)
+    before()
+    if not writes:
+        return
     for name, step in steps.items():
         step.save(new / f"{name}.ckpt")
     try:
@@ -38,6 +51,21 @@ def save_steps(folder: Path, steps: Mapping[str, TrainStep]) -> None:
             f"path {str(last)!r} cannot be written: {error.strerror or error}"
         ) from error
     shutil.rmtree(old, ignore_errors=True)
+
+
+def present(folder: Path) -> Path:
+    """Return the folder of the last whole save."""
+    last = folder / LAST
+    return last if last.exists() else folder / OLD
+
+
+def copy_file(source: Path, target: Path) -> None:
+    """Copy a file, whole or not at all.
+
+    Raises:
+        CheckpointError: It cannot be written.
+    """
+    write_whole(target, lambda part: shutil.copyfile(source, part), target.suffix.lstrip("."))
 
 
 def find_save(folder: Path, names: list[str]) -> Path:

@@ -15,9 +15,12 @@ from typing import Any
 
 from msgrad.errors import PlanError
 from msgrad.network import nearest
+from msgrad.plans import MODES
 
 _NEEDED = ("network", "datasets")
 _LOSS = "_loss"
+# Where tasks were imported from, to name the line of an error in one.
+_FOLDERS: set[Path] = set()
 _KNOWN = ("network", "loss", "datasets", "evaluate", "inputs")
 
 
@@ -37,6 +40,27 @@ class Task:
     def defaults(self) -> Mapping[str, Any] | None:
         """What ``TASK_ARGS`` gives for the keys of ``task_args``; None where it is not there."""
         return getattr(self.module, "TASK_ARGS", None)
+
+    @property
+    def metrics(self) -> Mapping[str, str] | None:
+        """Which figures ``evaluate`` returns, and whether ``min`` or ``max`` is better.
+
+        None where the task has an ``evaluate`` of its own and does not say so.
+
+        Raises:
+            PlanError: ``METRICS`` is no mapping to ``min`` and ``max``.
+        """
+        if not self.has("evaluate"):
+            return {"accuracy": "max"}
+        found = getattr(self.module, "METRICS", None)
+        if found is None or (
+            isinstance(found, Mapping) and all(mode in MODES for mode in found.values())
+        ):
+            return found
+        raise PlanError(
+            f"METRICS {found!r} of task {self.name!r} is no mapping of figures to min or max; "
+            "write METRICS = {'error': 'min'}"
+        )
 
     def has(self, function: str) -> bool:
         """Say whether the task has a function."""
@@ -90,8 +114,13 @@ def load_task(name: str, folder: Path) -> Task:
     """
     path = find_task(name, folder)
     if path is None:
-        return Task(name, _imported(name, lambda: importlib.import_module(name), folder))
-    return Task(name, _imported(name, lambda: _run_file(path), path.parent))
+        module = _imported(name, lambda: importlib.import_module(name), folder)
+    else:
+        module = _imported(name, lambda: _run_file(path), path.parent)
+    file = getattr(module, "__file__", None)
+    if file:
+        _FOLDERS.add(Path(file).resolve().parent)
+    return Task(name, module)
 
 
 def find_task(name: str, folder: Path) -> Path | None:
@@ -130,6 +159,21 @@ def _line(error: Exception) -> str:
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if "importlib" not in f.filename and f.filename != __file__]
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
+
+
+def place_in_task(error: BaseException) -> str | None:
+    """Name the last line of a task that an error went through, as ``tasks/own.py:12``.
+
+    Returns:
+        The place; None where the error does not come from a task.
+    """
+    frames = traceback.extract_tb(error.__traceback__)
+    own = [f for f in frames if Path(f.filename).resolve().parent in _FOLDERS]
+    if not own:
+        return None
+    path = Path(own[-1].filename).resolve()
+    inside = path.is_relative_to(Path.cwd())
+    return f"{path.relative_to(Path.cwd()) if inside else path}:{own[-1].lineno}"
 
 
 def _run_file(path: Path) -> ModuleType:

@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import logging
-import math
-import time
-from collections.abc import Callable, Sequence
 from contextlib import ExitStack
 from pathlib import Path
 from typing import Any
 
 import mindspore as ms
-from mindspore import Tensor, nn
 from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
@@ -21,16 +17,15 @@ from msgrad.freezing import records_of
 from msgrad.network import Snapshot
 from msgrad.runs._audit import audits, first_batch, no_batch
 from msgrad.runs._build import Run
+from msgrad.runs._epochs import Log, Report, Tick
 from msgrad.runs._folder import CONFIG, FIGURES, WEIGHTS, locked, make_room
-from msgrad.runs._results import Epoch, RunResult
+from msgrad.runs._results import RunResult
 from msgrad.runs._resume import go_where_it_lies, resumed
-from msgrad.runs._saves import save_steps, save_weights
-from msgrad.training import Position, Schedule, TrainStep
+from msgrad.runs._saves import save_weights
+from msgrad.runs._watch import Watch
+from msgrad.training import Position, TrainStep
 
 _LOG = logging.getLogger("msgrad")
-_Report = Callable[[Epoch], None]
-# Told after each step: steps of this epoch so far, and how many it has.
-_Tick = Callable[[int, int], None]
 
 
 def train(
@@ -38,8 +33,8 @@ def train(
     *,
     resume: str | Path | None = None,
     overwrite: bool = False,
-    report: _Report = lambda _: None,
-    tick: _Tick = lambda _, __: None,
+    report: Report = lambda _: None,
+    tick: Tick = lambda _, __: None,
 ) -> RunResult:
     """Train a run to its end, saving after each epoch.
 
@@ -76,14 +71,14 @@ def train(
     with ExitStack() as stack:
         # rank 0 writes; where it cannot, no rank trains
         alike("the folder of the run", lambda: _enter(run, resume, overwrite, stack), lambda _: {})
-        position = Position(0, 0)
+        watch, position = Watch(run, held_out is not None), Position(0, 0)
         if resume is not None:
-            position = resumed(run, resume, batches.get_dataset_size())
+            position = resumed(run, resume, batches.get_dataset_size(), watch)
         if run.rank == 0:
             run.config.save(folder / CONFIG)
         if position.epoch == 0:
             _audit_first(run, batches)
-        log = _Log(run, held_out, report, tick, batches.get_dataset_size())
+        log = Log(run, held_out, report, tick, batches.get_dataset_size(), watch)
         return _trained(run, batches, position, log)
 
 
@@ -116,7 +111,7 @@ def _check_steps(run: Run, size: int) -> None:
             )
 
 
-def _trained(run: Run, batches: Dataset, position: Position, log: _Log) -> RunResult:
+def _trained(run: Run, batches: Dataset, position: Position, log: Log) -> RunResult:
     """Train from a position to the end, and write what came of it."""
     folder, before = run.config.save_dir, Snapshot(run.net)
     if len(run.steps) == 1:
@@ -127,7 +122,8 @@ def _trained(run: Run, batches: Dataset, position: Position, log: _Log) -> RunRe
     if not computes():
         _LOG.warning("%s is set: all was compiled and nothing computed, no figure counts", DRY_RUN)
         held = ()
-    figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held)
+    best = log.watch.best
+    figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held, best)
     if run.rank == 0:
         save_weights(folder / WEIGHTS, run.net)
         figures.save(folder / FIGURES)
@@ -149,7 +145,7 @@ def _skip(batches: Dataset, position: Position) -> None:
         batches.set_init_step(position.step)
 
 
-def _by_model(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
+def _by_model(run: Run, batches: Dataset, position: Position, log: Log) -> None:
     (step,) = run.steps.values()
     callbacks: list[Callback] = [log]
     if run.schedule is not None:
@@ -195,7 +191,7 @@ class _Sink(Callback):
             self.step.count_steps(run_context.original_args().dataset_helper.sink_size())
 
 
-def _by_loop(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
+def _by_loop(run: Run, batches: Dataset, position: Position, log: Log) -> None:
     epochs, done = run.config.epoch_size, position.step
     _skip(batches, position)
     rows = batches.create_tuple_iterator(num_epochs=epochs)
@@ -210,116 +206,8 @@ def _by_loop(run: Run, batches: Dataset, position: Position, log: _Log) -> None:
         for step in run.steps.values():
             step.set_epoch(epoch + 1)
         log.finish(epoch + 1, done)
-
-
-class _Log(Callback):
-    """Notes the losses; at the end of an epoch it evaluates, saves and reports."""
-
-    def __init__(
-        self, run: Run, held_out: Dataset | None, report: _Report, tick: _Tick, size: int
-    ) -> None:
-        super().__init__()
-        self.run, self.held_out, self.report = run, held_out, report
-        self.tick, self.size = tick, size
-        self.epochs: list[Epoch] = []
-        self.losses: dict[str, list[Tensor]] = {}
-        self.began, self.warned = 0.0, False
-
-    def start(self) -> None:
-        self.losses, self.began = {}, time.perf_counter()
-
-    def note(self, name: str, outputs: Any) -> None:
-        loss = outputs[0] if isinstance(outputs, (tuple, list)) else outputs
-        self.losses.setdefault(name, []).append(loss)
-        if self.run.rank == 0:
-            self.tick(len(self.losses[name]), self.size)
-
-    def finish(self, epoch: int, steps: int) -> None:
-        run = self.run
-        figures = {} if self.held_out is None else evaluate(run, self.held_out)
-        save_steps(run.config.save_dir, run.steps)
-        found = Epoch(
-            epoch,
-            run.config.epoch_size,
-            steps,
-            # read now: reading each at once would make the device wait
-            {name: _mean(losses) for name, losses in self.losses.items()},
-            figures,
-            {name: len(step.trainable) for name, step in run.steps.items()},
-            _stage_of(run.schedule, epoch, steps),
-            time.perf_counter() - self.began,
-        )
-        self.epochs.append(found)
-        self._warn_of_loss(found)
-        if run.rank == 0:
-            self.report(found)
-
-    def _warn_of_loss(self, found: Epoch) -> None:
-        broken = {name: loss for name, loss in found.losses.items() if not math.isfinite(loss)}
-        if broken and not self.warned:
-            self.warned = True
-            told = ", ".join(f"{loss} in step {name}" for name, loss in broken.items())
-            _LOG.warning(
-                "the loss of epoch %d is %s; lower optimizer.learning_rate or give clip_norm, "
-                "and see msgrad audit for the weight that is not finite first",
-                found.epoch,
-                told,
-            )
-
-    def on_train_epoch_begin(self, run_context: Any) -> None:
-        self.start()
-
-    def on_train_step_end(self, run_context: Any) -> None:
-        self.note(next(iter(self.run.steps)), run_context.original_args().net_outputs)
-
-    def on_train_epoch_end(self, run_context: Any) -> None:
-        params = run_context.original_args()
-        (step,) = self.run.steps.values()
-        step.set_epoch(params.cur_epoch_num)
-        self.finish(params.cur_epoch_num, step.position.step)
-
-
-def _mean(losses: Sequence[Tensor]) -> float:
-    return sum(float(loss.asnumpy().mean()) for loss in losses) / len(losses)
-
-
-def _stage_of(schedule: Schedule | None, epoch: int, step: int) -> int | None:
-    """Return the stage of the step before a position."""
-    if schedule is None:
-        return None
-    return schedule.index((epoch if schedule.unit == "epochs" else step) - 1) + 1
-
-
-# --- evaluate
-
-
-def evaluate(run: Run, dataset: Dataset) -> dict[str, float]:
-    """Evaluate the network of a run on batches, as its task does, or by the accuracy.
-
-    Args:
-        run: The run; its network is in training again afterwards if it was before.
-        dataset: Batches of inputs, the last being the label.
-
-    Returns:
-        Figures by name.
-    """
-    training = run.net.training
-    run.net.set_train(False)
-    try:
-        if run.task.has("evaluate"):
-            return {k: float(v) for k, v in run.task.call("evaluate", run.net, dataset).items()}
-        return {"accuracy": _accuracy(run.net, dataset)}
-    finally:
-        run.net.set_train(training)
-
-
-def _accuracy(net: nn.Cell, dataset: Dataset) -> float:
-    """Return the fraction of rows whose highest score is that of their label."""
-    right = rows = 0
-    for *inputs, label in dataset.create_tuple_iterator(num_epochs=1):
-        right += int((net(*inputs).argmax(axis=-1) == label).sum().asnumpy())
-        rows += label.size
-    return right / rows if rows else 0.0
+        if log.watch.stopped:
+            return
 
 
 def _audit_first(run: Run, batches: Dataset) -> None:

@@ -225,6 +225,23 @@ class Schedule(Callback):
         last = len(self.stages) - 1
         return next((n for n, end in enumerate(self._ends[:last]) if position < end), last)
 
+    def set_ends(self, ends: Sequence[int]) -> None:
+        """Let the stages end elsewhere than their lengths say, as where a metric has the say.
+
+        Args:
+            ends: For each stage the epochs, or steps, that are done when it ends; that of the last
+                is not looked at.
+
+        Raises:
+            ArgumentError: There are not as many as stages, or they fall.
+        """
+        if len(ends) != len(self.stages) or list(ends) != sorted(ends):
+            raise ArgumentError(
+                f"ends {ends!r} are no rising ends of {len(self.stages)} stages; give one for each"
+            )
+        last = ends[-1] if self.stages[-1].length is not None else max([0, *ends[:-1]])
+        self._ends = [*ends[:-1], last]
+
     def _go(self, number: int) -> None:
         if number == self._current:
             return

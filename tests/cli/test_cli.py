@@ -167,7 +167,7 @@ def test_debug_shows_where_an_error_comes_from(capsys, arguments):
     assert errors.splitlines()[-1].startswith("msgrad: path 'no.ckpt' is no file")
 
 
-def test_an_error_inside_is_one_line_too_and_exit_code_3(capsys, monkeypatch):
+def test_an_error_inside_keeps_its_lines_and_is_exit_code_3(capsys, monkeypatch):
     def broken(*_):
         raise RuntimeError("first line\nsecond line")
 
@@ -175,7 +175,7 @@ def test_an_error_inside_is_one_line_too_and_exit_code_3(capsys, monkeypatch):
     assert run(capsys, "diff", "a", "b") == (
         3,
         "",
-        "msgrad: RuntimeError: first line second line\n",
+        "msgrad: RuntimeError: first line\nsecond line\n",
     )
 
 

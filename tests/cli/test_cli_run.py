@@ -98,7 +98,8 @@ PROBLEMS = [
                  "did you mean 'epoch_size'?"], id="key"),
     pytest.param(["epoch_size=x", "plan.0.freeze=con1"],
                  ["--set epoch_size=x: epoch_size 'x' of the config is no whole number; give 1 or "
-                  "more"], id="value"),
+                  "more", "--set plan.0.freeze=con1: rule 1: pattern 'con1' matched none of 7 "
+                  "parameters; did you mean 'conv1'?"], id="value"),
     pytest.param(["plan.0.freeze=[con1, haed]"],
                  ["--set plan.0.freeze=[con1, haed]: rule 1: pattern 'con1' matched none of 7 "
                   "parameters; did you mean 'conv1'?",
@@ -124,6 +125,55 @@ def test_a_config_behind_set_is_taken_for_a_change_and_the_way_out_is_said(capsy
     assert (ended.value.code, capsys.readouterr().err) == (2, f"{message}plan --help\n")
 
 
+IN_THE_TASK = [
+    pytest.param("network", "def network(config):\n    return Net(3, 4, 5)\n", "TypeError: ",
+                 id="network"),
+    pytest.param("evaluate", "def evaluate(net, dataset):\n    return 1 / 0\n", "ZeroDivisionError",
+                 id="evaluate"),
+]  # fmt: skip
+
+
+@pytest.mark.parametrize(("function", "code", "message"), IN_THE_TASK)
+def test_an_error_inside_a_task_shows_its_file_and_line(capsys, small, function, code, message):
+    Path("t.py").write_text(f"from tests.nets.small_task import *\n\n\n{code}")
+    ended, _, errors = run(capsys, "train", small, "--set", "task=t.py")
+    lines = errors.splitlines()
+    assert ended == 2
+    assert lines[0].startswith(f"msgrad: {message}")
+    assert lines[-1] == "msgrad: in t.py:5; --debug shows how it came there"
+
+
+def test_all_problems_are_told_at_once_whatever_kind_they_are(capsys, small):
+    Path("c.yaml").write_text(
+        f"task: {TASK}\nepoch_sise: 2\ndata_dir: none\ntask_args: {{ded: true}}\n"
+        "plan:\n- freeze: bady\n- {freeze: body, at: output}\n- stop: heat\n"
+        "stages:\n- {train: haed, epochs: 1, lr_scale: 0.1}\n- {train: '*'}\n"
+        "steps: {a: {trains: bodi, loss: a_los}}\n"
+    )
+    code, _, errors = run(capsys, "plan", small)
+    told = [line.removeprefix("msgrad: c.yaml:") for line in errors.splitlines()]
+    assert code == 2
+    assert [line.partition(";")[0] for line in told] == [
+        "2: key 'epoch_sise' of the file is unknown",
+        "4: key 'ded' of task '" + str(TASK) + "' is unknown",
+        "6: rule 1: pattern 'bady' matched none of 4 parameters",
+        "7: key 'at' does not belong to rule 2",
+        "8: rule 3: pattern 'heat' matched none of 2 cells",
+        "10: key 'lr_scale' does not belong to stage 1",
+        "10: stage 1: pattern 'haed' matched none of 4 parameters",
+        "12: step 'a': pattern 'bodi' matched none of 4 parameters",
+    ]
+    assert "it is a field of a rule of kind group; write that under 'plan'" in told[5]
+
+
+def test_files_tasks_and_patterns_are_told_together_where_all_keys_are_right(capsys, small):
+    changes = ("data_dir=none", "plan.0.freeze=bady")
+    _, _, errors = run(capsys, "train", small, "--set", *changes)
+    assert [line.partition(": ")[2].partition(": ")[0] for line in errors.splitlines()] == [
+        "--set data_dir=none", "--set plan.0.freeze=bady"
+    ]  # fmt: skip
+
+
 # --- train
 
 
@@ -138,9 +188,10 @@ def test_train_tells_epochs_what_moved_and_what_was_held(capsys, small):
         ["body", "2", "held,"],
         ["head", "2", "moved"],
     ]
-    assert lines[6:] == [
+    assert lines[7].startswith("best: accuracy ")
+    assert [lines[6], *lines[8:]] == [
         "held: 2 of 2 kept their bits",
-        "wrote runs/c/: config.yaml, figures.json, weights.ckpt, last/",
+        "wrote runs/c/: config.yaml, figures.json, weights.ckpt, best.ckpt, last/",
     ]
 
 

@@ -12,7 +12,7 @@ from mindspore import nn
 
 from msgrad.runs import _build, _saves, build, load_config, train
 from msgrad.runs._build import each_stage
-from msgrad.runs._train import evaluate
+from msgrad.runs._evaluate import evaluate
 from tests.nets.small_task import LABELS, ROWS, Net, body_loss, datasets, head_loss
 from tests.runs.small_runs import (
     BASE,
