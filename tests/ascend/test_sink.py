@@ -77,6 +77,6 @@ def test_a_config_with_data_sink_trains_each_stage_in_a_graph_of_its_own(ascend,
     assert result["stages"] == [2, 14, 53]
     assert result["trained"] == [2, 14, 53, 53]
     assert result["position"] == [8, 4]  # steps, epochs
-    assert result["files"] == ["config.yaml", "figures.json", "last", "weights.ckpt"]
+    assert result["files"] == ["best.ckpt", "config.yaml", "figures.json", "last", "weights.ckpt"]
     launches = read_launches(tmp_path, "GetNext")
     assert [launch["AllReduce"] for launch in launches] == result["trained"]

@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
-from msgrad.runs import _build, _saves, build, load_config, train
+from msgrad.runs import _build, _epochs, _saves, build, load_config, train
 from msgrad.runs._build import each_stage
 from msgrad.runs._evaluate import evaluate
 from tests.nets.small_task import LABELS, ROWS, Net, body_loss, datasets, head_loss
@@ -79,7 +79,7 @@ def test_a_run_leaves_its_config_figures_weights_and_save(frozen):
     run, figures, _, _ = frozen
     folder = run.config.save_dir
     assert {p.name for p in folder.iterdir()} == {
-        "config.yaml", "figures.json", "weights.ckpt", "last"
+        "config.yaml", "figures.json", "weights.ckpt", "best.ckpt", "last"
     }  # fmt: skip
     found = json.loads((folder / "figures.json").read_text())
     assert found == json.loads(figures.to_json())
@@ -134,7 +134,8 @@ def test_each_step_trains_its_own_weights_by_its_own_loss():
 
 def test_a_rank_that_is_not_the_first_neither_writes_nor_tells(monkeypatch):
     monkeypatch.setattr(_build, "rank_of_this", lambda: 1)
-    monkeypatch.setattr(_saves, "saves_here", lambda: False)
+    for module in (_epochs, _saves):
+        monkeypatch.setattr(module, "saves_here", lambda: False)
     run, told = build(config(FREEZE, "epoch_size=1", *EAGER)), []
     figures = train(run, report=told.append)
     assert (told, Path("runs").exists(), len(figures.epochs)) == ([], False, 1)
