@@ -57,12 +57,20 @@ class LossGradients:
 
     def __init__(self, loss: nn.Cell) -> None:
         self.weights = [p for p in loss.get_parameters() if p.dtype in mstype.float_type]
+        self._loss = loss
         self._cell = GradientCell(LossTimes(loss), self.weights)
 
     def norms(self, inputs: Sequence[object]) -> dict[int, float]:
         """Run the graph on real weights."""
+        return self._norms(self._cell, inputs)
+
+    def norms_of_all(self, inputs: Sequence[object]) -> dict[int, float]:
+        """Take the gradients of all that the network returns, as MindSpore does unasked."""
+        return self._norms(GradientCell(LossTimes(self._loss, alone=False), self.weights), inputs)
+
+    def _norms(self, cell: nn.Cell, inputs: Sequence[object]) -> dict[int, float]:
         with running_in(ms.GRAPH_MODE), silence():
-            found = self._cell(one(), *inputs)
+            found = cell(one(), *inputs)
         return {id(p): norm_of(copy_of(g)) for p, g in zip(self.weights, found, strict=True)}
 
     def reach(self, inputs: Sequence[object]) -> Reach:
@@ -75,18 +83,27 @@ class LossGradients:
 
 
 class LossTimes(nn.Cell):
-    """The sum of a loss, times a factor that is an input of the graph."""
+    """The sum of a loss, times a factor that is an input of the graph.
 
-    def __init__(self, network: nn.Cell) -> None:
+    Args:
+        network: Returns the loss, or a tuple of the loss and more.
+        alone: Whether the first of several values is the loss; else it is the sum of them all.
+    """
+
+    def __init__(self, network: nn.Cell, alone: bool = True) -> None:
         super().__init__(auto_prefix=False)
         self.network = network
+        self.alone = alone
 
     def construct(self, factor: Tensor, *inputs: object) -> Tensor:
         out = self.network(*inputs)
-        if isinstance(out, (tuple, list)):
-            # the others are what a step returns beside its loss
-            out = out[0]
-        return ops.cast(out, mstype.float32).sum() * factor
+        if not isinstance(out, (tuple, list)):
+            return ops.cast(out, mstype.float32).sum() * factor
+        total = ops.cast(out[0], mstype.float32).sum()
+        if not self.alone:
+            for other in out[1:]:
+                total = total + ops.cast(other, mstype.float32).sum()
+        return total * factor
 
 
 class StepGradients:

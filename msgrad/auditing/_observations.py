@@ -28,7 +28,7 @@ from msgrad.network import (
     write,
 )
 from msgrad.optim import own_parameters, owner_of
-from msgrad.training import TrainStep
+from msgrad.training import TrainStep, raise_refusal
 
 logger = logging.getLogger("msgrad")
 # Pairs of random inputs, of both signs, that are tried where a gradient is zero.
@@ -52,6 +52,9 @@ class Observations:
         state: Whether the optimizer state of a weight moved.
         called: Whether an optimizer was called.
         losses: The loss of each step, where it is one number.
+        elements: The number of elements of the loss; 0 where it is no Tensor.
+        several: Whether a step returned several values.
+        summed: Whether the optimizer gets the gradient of all that the network returns.
         broken: The weights that were not finite before the first step.
         names: The names of the weights of the optimizers before anything was compiled.
     """
@@ -68,6 +71,9 @@ class Observations:
     state: dict[int, bool] = field(default_factory=dict)
     called: bool = False
     losses: list[float] = field(default_factory=list)
+    elements: int = 0
+    several: bool = False
+    summed: bool = False
     broken: set[int] = field(default_factory=set)
     names: set[str] = field(default_factory=set)
 
@@ -93,6 +99,9 @@ def gather(subject: Subject, watched: dict[str, Tensor], steps: int) -> Observat
             if gradients is not None and observations.zero():
                 observations.later = gradients.norms(subject.batches[0])
             kept.restore()
+            if isinstance(gradients, LossGradients):
+                observations.summed = _is_summed(subject, observations, gradients)
+                kept.restore()
             if gradients is not None and observations.zero():
                 _fill(subject, observations, gradients)
                 kept.restore()
@@ -162,6 +171,7 @@ def _first_look(
         # MindSpore raises errors of many kinds for what a graph cannot take, and the next way may
         except Exception as error:
             if isinstance(subject.holder, TrainStep):
+                raise_refusal(error)
                 raise
             logger.debug("no gradients by %s: %s", way.__name__, error)
         else:
@@ -231,7 +241,12 @@ def _run(
     observations.broken = {id(v) for v in floats if not np.isfinite(copy_of(v)).all()}
     weights = {str(p.name): p for o in subject.optimizers for p in o.parameters}
     for step in range(steps):
-        observations.losses += _number(subject.run(*subject.batches[step % len(subject.batches)]))
+        out: Any = subject.run(*subject.batches[step % len(subject.batches)])
+        loss: Any = out[0] if isinstance(out, (tuple, list)) and out else out
+        observations.several = loss is not out
+        if isinstance(loss, Tensor) and loss.dtype in mstype.float_type:
+            observations.elements = loss.size
+            observations.losses.append(float(copy_of(loss).sum()))
     observations.movement = {
         id(v): kept.movement_of(v, name) for name, v in watched.items() if kept.knows(v)
     }
@@ -245,11 +260,30 @@ def _run(
     observations.called |= any(kept.has_moved(p) for p in weights.values())
 
 
-def _number(out: Any) -> list[float]:
-    loss: Any = out[0] if isinstance(out, (tuple, list)) and out else out
-    if isinstance(loss, Tensor) and loss.dtype in mstype.float_type:
-        return [float(copy_of(loss).sum())]
-    return []
+def _is_summed(subject: Subject, observations: Observations, gradients: LossGradients) -> bool:
+    """Whether the gradient is that of the loss and of what the network returns beside it."""
+    if isinstance(subject.holder, TrainStep):
+        return False
+    if not observations.received and observations.several:
+        _receive(subject, observations)
+    received = observations.received
+    masked = any(not norm and observations.gradients.get(k) for k, norm in received.items())
+    if not received or masked or _alike(received, observations.gradients):
+        return False
+    try:
+        of_all = gradients.norms_of_all(subject.batches[0])
+    # what else is returned may be no float
+    except Exception as error:
+        logger.debug("no gradients of all that is returned: %s", error)
+        return False
+    return _alike(received, of_all) and not _alike(of_all, observations.gradients)
+
+
+def _alike(norms: dict[int, float], others: dict[int, float]) -> bool:
+    """Whether norms are equal, or differ by one factor: a loss scale, clipping by the norm."""
+    mine, other = np.array([(norms[key], others[key]) for key in norms if key in others]).T
+    factor = np.linalg.norm(mine) / max(np.linalg.norm(other), np.finfo(float).tiny)
+    return np.allclose(mine, (factor if len(mine) > 1 else 1.0) * other, 1e-3)
 
 
 def _fill(subject: Subject, observations: Observations, gradients: Gradients) -> None:

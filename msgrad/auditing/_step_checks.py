@@ -31,6 +31,7 @@ def findings_of(
     found = [
         *_not_finite(observations, collector, rows, watched),
         *_nothing_moved(observations, rows),
+        *_no_scalar(observations),
         *_wrong_order(subject),
         *_foreign(subject, collector),
         *_two_optimizers(subject),
@@ -96,6 +97,22 @@ def _nothing_moved(observations: Observations, rows: Sequence[AuditRow]) -> Iter
     else:
         why = "something must move; see the verdict of each weight"
     yield Finding("nothing moved", f"nothing moved: {why}", tuple(row.name for row in held))
+
+
+def _no_scalar(observations: Observations) -> Iterator[Finding]:
+    """Name a gradient that is not that of one scalar, the loss."""
+    if observations.summed:
+        yield Finding(
+            "several losses",
+            "the network returns several values, and the gradient is that of their sum; return the "
+            "loss alone, differentiate with has_aux=True, or use mg.TrainStep(…, has_aux=True)",
+        )
+    elif observations.elements > 1:
+        yield Finding(
+            "several losses",
+            f"the loss has {observations.elements} elements, and the gradient is that of their "
+            "sum; return one number, such as their mean",
+        )
 
 
 def _wrong_order(subject: Subject) -> Iterator[Finding]:

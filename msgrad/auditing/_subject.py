@@ -15,7 +15,7 @@ from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import asked_to_train
 from msgrad.network import every_cell
 from msgrad.optim import OptimizerWrapper, optimizers_in, parts_of
-from msgrad.training import FunctionNetwork, TrainStep, gradient_functions
+from msgrad.training import FunctionNetwork, TrainStep, gradient_functions, guarded
 
 
 @dataclass(frozen=True)
@@ -74,7 +74,8 @@ def optimizers_of(step: TrainStep) -> list[nn.Cell]:
 
 def _of_cell(step: nn.Cell, batches: list[tuple[object, ...]]) -> Subject:
     if isinstance(step, TrainStep):
-        return Subject(step, step.network, step.network, step, optimizers_of(step), batches)
+        loss = guarded(step.network, ms.GRAPH_MODE)
+        return Subject(step, step.network, loss, step, optimizers_of(step), batches)
     optimizers = optimizers_in(step)
     if not optimizers:
         raise ArgumentError(

@@ -1,7 +1,7 @@
 """The train step, its stages and their schedule; saves; ranks compared."""
 
 from msgrad.training._gradient_calls import gradient_functions, misordered
-from msgrad.training._loss import FunctionNetwork
+from msgrad.training._loss import FunctionNetwork, guarded, raise_refusal
 from msgrad.training._schedule import Schedule, Stage, gradual_stages
 from msgrad.training._step import (
     Position,
@@ -19,5 +19,7 @@ __all__ = [
     "few",
     "gradient_functions",
     "gradual_stages",
+    "guarded",
     "misordered",
+    "raise_refusal",
 ]

@@ -6,7 +6,7 @@ import inspect
 import math
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any
+from typing import Any, TypeGuard
 
 import mindspore as ms
 from mindspore import Tensor, nn, ops
@@ -40,6 +40,7 @@ class NetworkWithLoss(nn.Cell):
         self._loss_fn = loss_fn
         self.labels = labels
         self.has_aux = has_aux
+        self.refuses = True
         self.missing = (
             f"step got too few inputs: its loss_fn takes {labels} of them as "
             f"label{'s' * (labels > 1)}; call step(x, {', '.join(['label'] * labels)}), and give "
@@ -52,7 +53,9 @@ class NetworkWithLoss(nn.Cell):
             # a builtin error: a graph knows no others
             raise ValueError(self.missing)
         given, labels = inputs[: -self.labels], inputs[-self.labels :]
-        return checked_loss(self._loss_fn(self._backbone(*given), *labels), self.has_aux)
+        return checked_loss(
+            self._loss_fn(self._backbone(*given), *labels), self.has_aux, self.refuses
+        )
 
 
 def check_train_cell(inner: nn.Cell, network: nn.Cell) -> None:
@@ -83,10 +86,11 @@ class FunctionNetwork(nn.Cell):
         self.net = net
         self.function = function
         self.has_aux = has_aux
+        self.refuses = True
         self._get_attr_from_cell(net)
 
     def construct(self, *inputs: Tensor) -> Any:
-        return checked_loss(self.function(*inputs), self.has_aux)
+        return checked_loss(self.function(*inputs), self.has_aux, self.refuses)
 
 
 class CheckedLoss(CellWrapper):
@@ -95,12 +99,13 @@ class CheckedLoss(CellWrapper):
     def __init__(self, cell: nn.Cell, has_aux: bool) -> None:
         super().__init__(cell)
         self.has_aux = has_aux
+        self.refuses = True
 
     def construct(self, *inputs: Any) -> Any:
-        return checked_loss(self.cell(*inputs), self.has_aux)
+        return checked_loss(self.cell(*inputs), self.has_aux, self.refuses)
 
 
-def checked_loss(out: Any, has_aux: bool | None) -> Any:
+def checked_loss(out: Any, has_aux: bool | None, refuses: bool = True) -> Any:
     """Return the loss, or the loss and constants: what stands beside it has no gradient.
 
     What decides are kinds, which a graph knows when it is compiled, so that nothing has run yet.
@@ -109,11 +114,13 @@ def checked_loss(out: Any, has_aux: bool | None) -> Any:
         return out
     several = isinstance(out, (tuple, list, dict))
     if not has_aux:
-        if several:
+        if several and refuses:
             raise ValueError(_SEVERAL)
         return out
     if not several or isinstance(out, dict) or len(out) < 2:
-        raise ValueError(_ALONE)
+        if refuses:
+            raise ValueError(_ALONE)
+        return out
     return (out[0], *constants(out[1:]))
 
 
@@ -148,38 +155,63 @@ def check_inputs(network: nn.Cell, inputs: Sequence[object]) -> None:
         raise ArgumentError(network.missing)
 
 
-def guarded(network: nn.Cell) -> nn.Cell:
-    """Return the network for a train cell, where its graph refuses several values."""
-    if _checks_itself(network) or ms.get_context("mode") == ms.PYNATIVE_MODE:
+def guarded(network: nn.Cell, mode: int | None = None) -> nn.Cell:
+    """Return the network as a graph takes it, which refuses several values."""
+    mode = ms.get_context("mode") if mode is None else mode
+    if _checks_itself(network) or mode == ms.PYNATIVE_MODE:
         return network
     return CheckedLoss(network, False)
 
 
 @contextmanager
-def checking_in_python(network: nn.Cell) -> Iterator[None]:
-    """Refuse several values in PYNATIVE_MODE too, where a guard would cost time in each step."""
-    if _checks_itself(network) or ms.get_context("mode") == ms.GRAPH_MODE:
+def checking_in_python(network: nn.Cell, inner: nn.Cell) -> Iterator[None]:
+    """Refuse several values in PYNATIVE_MODE too, where a guard would cost time in each step.
+
+    They are refused where the gradient has ended and the optimizer begins: an error amid a gradient
+    leaves MindSpore unable to compute others.
+    """
+    if ms.get_context("mode") == ms.GRAPH_MODE:
         yield
         return
+    outs: list[object] = []
+    checks = network if _checks_itself(network) else None
+    has_aux = checks.has_aux if checks is not None else False
 
-    def check(cell: nn.Cell, inputs: object, out: object) -> None:
-        checked_loss(out, False)
+    def note(cell: nn.Cell, inputs: object, out: object) -> None:
+        outs.append(out)
 
-    hook = network.register_forward_hook(check)
+    def check(cell: nn.Cell, inputs: object) -> None:
+        for out in outs:
+            checked_loss(out, has_aux)
+
+    hooks = [network.register_forward_hook(note)]
+    hooks += [o.register_forward_pre_hook(check) for o in optimizers_in(inner)]
+    if checks is not None:
+        checks.refuses = False
     try:
         yield
     finally:
-        hook.remove()
+        for hook in hooks:
+            hook.remove()
+        if checks is not None:
+            checks.refuses = True
 
 
-def _checks_itself(network: nn.Cell) -> bool:
+def _checks_itself(
+    network: nn.Cell,
+) -> TypeGuard[NetworkWithLoss | FunctionNetwork | CheckedLoss]:
     return isinstance(network, (NetworkWithLoss, FunctionNetwork, CheckedLoss))
 
 
-def refusal_in(error: BaseException) -> ArgumentError | None:
-    """Return in msgrad's words what was refused while a graph was compiled, None for all else."""
-    told = next((text for text in (_SEVERAL, _ALONE) if text in str(error)), None)
-    return ArgumentError(told) if told is not None else None
+def raise_refusal(error: BaseException) -> None:
+    """Raise in msgrad's words what was refused while a graph was compiled; nothing for all else.
+
+    Raises:
+        ArgumentError: The network returns no scalar loss.
+    """
+    for told in (_SEVERAL, _ALONE):
+        if told in str(error):
+            raise ArgumentError(told) from None
 
 
 def loss_network(

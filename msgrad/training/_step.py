@@ -21,7 +21,7 @@ from msgrad.training._loss import (
     check_inputs,
     checking_in_python,
     loss_network,
-    refusal_in,
+    raise_refusal,
 )
 from msgrad.training._rank_check import RankCheck
 from msgrad.training._save import load_run, save_run
@@ -175,13 +175,12 @@ class TrainStep(nn.Cell):
     def _first_call(self, inputs: Sequence[Any]) -> Any:
         """Do a step, and refuse before it moves anything what is not the loss that was promised."""
         try:
-            with checking_in_python(self.network):
-                out = self._call(inputs)
+            inner = self.next_cell(*inputs)
+            with checking_in_python(self.network, inner):
+                out = inner(*inputs)
         except Exception as error:
-            refused = refusal_in(error)
-            if refused is None:
-                raise
-            raise refused from None
+            raise_refusal(error)
+            raise
         self.__dict__["_has_run"] = True
         self._warn_of_shape(out)
         return out

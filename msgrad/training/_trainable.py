@@ -12,7 +12,7 @@ from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ConflictError
 from msgrad.freezing import Record
 from msgrad.network import Pattern, Reach, find_reach, paths_of, select
-from msgrad.training._loss import refusal_in
+from msgrad.training._loss import raise_refusal
 
 logger = logging.getLogger("msgrad")
 _UNREACHED = ("freeze", "error", "allow")
@@ -82,9 +82,7 @@ class Trainable:
         try:
             return find_reach(self._network, inputs)
         except Exception as error:
-            refused = refusal_in(error)
-            if refused is not None:
-                raise refused from None
+            raise_refusal(error)
             # in PYNATIVE_MODE a network trains that no graph can be made of
             if ms.get_context("mode") == ms.GRAPH_MODE:
                 raise

@@ -15,7 +15,7 @@ import pytest
 
 import msgrad as mg
 from msgrad.auditing._rows import GOOD, VERDICTS
-from tests.auditing.gallery import cut, healthy, leaking, outside, still
+from tests.auditing.gallery import cut, healthy, leaking, outputs, outside, still
 from tests.conftest import MODES
 
 NET = ("fc1.weight", "fc1.bias", "fc2.weight", "fc2.bias", "head.weight", "head.bias")
@@ -47,7 +47,13 @@ EAGER = ("pynative",)
 STATISTICS = "backbone.1.moving_mean backbone.1.moving_variance"
 FROZEN = "backbone.0.weight backbone.1.gamma backbone.1.beta"
 
+SUM = "the gradient is that of their sum"
 BROKEN = [
+    # not the gradient of one number
+    Broken(outputs.loss_and_output_in_a_train_cell, {}, {"several losses": SUM}, BOTH),
+    Broken(outputs.loss_and_output_behind_one_loss, {}, {"several losses": SUM}, BOTH),
+    Broken(outputs.loss_and_output_in_a_function, {}, {"several losses": SUM}, BOTH),
+    Broken(outputs.loss_of_each_example, {}, {"several losses": "the loss has 8 elements"}, BOTH),
     # leaks
     Broken(
         leaking.flag_after_the_optimizer,
@@ -289,7 +295,7 @@ HEALTHY = [
     value
     for value in vars(healthy).values()
     if isinstance(value, FunctionType) and value.__module__ == healthy.__name__
-]
+] + [outputs.loss_and_output_told_apart, outputs.gradient_under_a_loss_scale]
 # Those in which the mode makes a difference to MindSpore.
 HEALTHY_IN_BOTH = {
     healthy.plain_training,
@@ -301,6 +307,7 @@ HEALTHY_IN_BOTH = {
     healthy.model_with_a_dataset,
     healthy.accumulated_gradients,
     healthy.held_by_the_optimizer,
+    outputs.loss_and_output_told_apart,
 }
 
 
@@ -352,6 +359,7 @@ def test_the_gallery_has_every_verdict_and_every_fault_of_the_whole():
         "not finite",
         "nothing moved",
         "plain list",
+        "several losses",
         "trainable statistics",
         "two rules",
     }

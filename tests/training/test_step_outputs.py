@@ -26,6 +26,10 @@ def sgd(parameters: list[ms.Parameter]) -> nn.Cell:
     return nn.SGD(parameters, 0.125)
 
 
+def decaying(parameters: list[ms.Parameter]) -> nn.Cell:
+    return nn.AdamWeightDecay(parameters, 0.1, weight_decay=5.0)
+
+
 def dense() -> nn.Cell:
     return nn.Dense(2, 1, "ones", has_bias=False)
 
@@ -129,8 +133,16 @@ def test_several_values_without_has_aux_and_one_with_it_are_refused_before_anyth
     for _ in range(2):
         with pytest.raises(mg.ArgumentError, match=told):
             step(X, Y)
+    with pytest.raises(mg.ArgumentError, match=told):
+        mg.audit(step, X, Y)
     assert before.moved() == []
     assert step.position.step == 0
+    # an error amid a gradient would leave MindSpore unable to train anything in PYNATIVE_MODE
+    other = dense()
+    mg.TrainStep(other, decaying, nn.MSELoss(), unreached="allow").set_train()(X, Y)
+    np.testing.assert_allclose(
+        weight(other), np.full((1, 2), 1 - 0.1 * (0.1 / 0.001**0.5 + 5)), rtol=1e-5
+    )
 
 
 def test_a_model_trains_by_the_loss_and_shows_all_to_its_callbacks():
