@@ -5,13 +5,13 @@ from __future__ import annotations
 import hashlib
 import json
 import struct
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from typing import TypeVar
 
 import mindspore as ms
 import numpy as np
-from mindspore import ParallelMode, Tensor, communication, ops
+from mindspore import ParallelMode, Parameter, Tensor, communication, ops
 
 from msgrad.backend._execution import computes
 from msgrad.errors import CheckpointError, DeviceError, MsgradError
@@ -54,12 +54,21 @@ def ranks_together() -> int:
     return processes()
 
 
-def saves_here() -> bool:
+def saves_here(parameters: Iterable[Parameter] = ()) -> bool:
     """Say whether this process writes the save of a step: alone, or as rank 0.
+
+    Args:
+        parameters: What is to be saved; one that a graph has cut into slices is refused.
 
     Raises:
         CheckpointError: Each rank holds only a part of the weights or of the optimizer state.
     """
+    cut = next((p.name for p in parameters if p.sliced), None)
+    if cut is not None:
+        raise CheckpointError(
+            f"parameter {cut!r} is cut into slices, of which each rank has one; save with "
+            "mindspore.save_checkpoint on every rank instead"
+        )
     if ranks_together() == 1:
         return True
     mode = _parallel("parallel_mode")

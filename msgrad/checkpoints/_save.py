@@ -76,7 +76,7 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
     _refuse_complex(saved)
     rest = {name: p for name, p in weights.items() if name not in saved}
     side = describe(saved, rest, plan)
-    if not saves_here():
+    if not saves_here(weights.values()):
         return list(saved)
     write_values(path, saved, kind)
     # second, and it names the values: an older one beside new weights, or none, is noticed

@@ -12,12 +12,12 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 from mindspore import dtype as mstype
 
-from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import every_cell
 from msgrad.optim import ClippedOptimizer, as_one
 from msgrad.training._gradient_calls import misordered
 from msgrad.training._loss import check_train_cell, guarded
+from msgrad.training._parallel import check_change, check_optimizer, check_stage
 from msgrad.training._state_transfer import CellState, StateTransfer, first_values, share_slots
 from msgrad.training._updates_in_step import UpdatingOptimizer, UpdatingStep
 
@@ -153,16 +153,14 @@ class StageCells:
             self.carry.forget(stage.keeping, self._states())
 
     def _make(self, key: tuple[Hashable, Hashable], weights: Sequence[Parameter]) -> StageCell:
-        mode = sharding_mode()
-        if self._used and mode is not None:
-            raise ArgumentError(
-                f"parallel_mode {mode!r} shards weights and optimizer state, which a new stage "
-                "cannot take over; freeze before the first step, or train in data_parallel"
-            )
+        if self._used:
+            check_change(self._network)
+        check_stage(self._network, weights)
         optimizer = self._optimizers.get(key[0])
         if optimizer is None:
             optimizer = self._made_of(list(weights))
             _check_optimizer(optimizer, weights)
+            check_optimizer(optimizer)
             self.carry.meet(optimizer)
             first = first_values(optimizer, self._network, slots=self._restart_state)
             share_slots(optimizer, self._network, self._states())

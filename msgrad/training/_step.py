@@ -331,7 +331,7 @@ class TrainStep(nn.Cell):
         Raises:
             CheckpointError: The file cannot be written, or a rank holds a part of the state only.
         """
-        if not saves_here():
+        if not saves_here(self.network.get_parameters()):
             return
         self._warn_of_dropout("a resumed run draws other dropout masks")
         save_run(path, self._changes.records, self._engine, self._position)

@@ -50,8 +50,8 @@ def cann_loads(folder: Path) -> bool:
     return done.returncode == 0
 
 
-def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
-    """Return the environment of a dry run as rank 0 of eight, which writes its graphs."""
+def environment(variables: Mapping[str, str], folder: Path, rank: int = 0) -> dict[str, str]:
+    """Return the environment of a dry run as one rank of eight, which writes its graphs."""
     given = dict(os.environ)
     for key, value in variables.items():
         # found first, before what is there already
@@ -61,7 +61,7 @@ def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
     return given | {
         **DRY_RUN,
         "RANK_SIZE": str(RANKS),
-        "RANK_ID": "0",
+        "RANK_ID": str(rank),
         "MS_DEV_SAVE_GRAPHS": "1",
         "MS_DEV_SAVE_GRAPHS_PATH": str(folder / GRAPHS),
         "MS_DEV_DUMP_IR_PASSES": "graph_build",  # what the back end made, and no other stage
@@ -69,13 +69,15 @@ def environment(variables: Mapping[str, str], folder: Path) -> dict[str, str]:
     }
 
 
-def dry_run(program: str, *arguments: str, variables: Mapping[str, str], folder: Path) -> Any:
+def dry_run(
+    program: str, *arguments: str, variables: Mapping[str, str], folder: Path, rank: int = 0
+) -> Any:
     """Run a program of this folder in a process and an empty folder; return what it wrote."""
     command = [sys.executable, str(HERE / program), *arguments]
     done = subprocess.run(
         command,
         cwd=folder,  # MindSpore writes folders into the working directory
-        env=environment(variables, folder),
+        env=environment(variables, folder, rank),
         capture_output=True,
         text=True,
         timeout=TIMEOUT,

@@ -364,7 +364,7 @@ def test_a_side_file_of_a_later_format_is_refused():
 
 
 def test_a_rank_that_is_not_the_first_writes_nothing(monkeypatch: pytest.MonkeyPatch):
-    monkeypatch.setattr(_save, "saves_here", lambda: False)
+    monkeypatch.setattr(_save, "saves_here", lambda parameters: False)
     assert set(mg.save_trainable(trained(), "head.ckpt")) == set(HEAD)
     assert not list(Path().iterdir())
 
