@@ -1,5 +1,6 @@
 """Optimizers: their state and rates by weight, groups, holding at run time."""
 
+from msgrad.optim._clip import ClippedOptimizer
 from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
 from msgrad.optim._hold import HoldOptimizer, blank
@@ -11,7 +12,7 @@ from msgrad.optim._state import (
     rates_of,
     replace_parameters,
 )
-from msgrad.optim._wrapper import ClippedOptimizer, OptimizerWrapper, optimizers_in, parts_of
+from msgrad.optim._wrapper import OptimizerWrapper, optimizers_in, parts_of
 
 __all__ = [
     "ClippedOptimizer",

@@ -54,6 +54,10 @@ class Masks:
     def __contains__(self, name: str) -> bool:
         return name in self._of
 
+    def of(self, name: str) -> Parameter:
+        """Return the mask of a weight."""
+        return self._of[name][0]
+
     @property
     def parameters(self) -> list[Parameter]:
         """Every mask once."""
@@ -232,6 +236,11 @@ class HoldOptimizer(OptimizerWrapper):
                 count, self.map_each(_put_back, self._masks, self._before, self._values)
             )
         return count >= 0
+
+    @property
+    def masks_by_weight(self) -> dict[int, Parameter]:
+        """The mask of each weight that may be held, by the id of the weight."""
+        return {id(p): self._held.of(n) for n, p in self._weights.items() if n in self._held}
 
     @property
     def held(self) -> list[str]:

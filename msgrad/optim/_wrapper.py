@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from mindspore import Tensor, nn, ops
+from mindspore import Tensor, nn
 from mindspore.experimental import optim
 
 from msgrad.network import every_cell
@@ -37,17 +37,6 @@ class OptimizerWrapper(nn.Cell):
 
     def construct(self, grads: tuple[Tensor, ...]) -> Any:
         return self.optimizer(grads)
-
-
-class ClippedOptimizer(OptimizerWrapper):
-    """Scale the gradients so that the norm over all of them is at most `clip_norm`."""
-
-    def __init__(self, optimizer: nn.Cell, clip_norm: float) -> None:
-        super().__init__(optimizer)
-        self.clip_norm = clip_norm
-
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:
-        return self.optimizer(ops.clip_by_global_norm(grads, self.clip_norm))
 
 
 _KINDS = (nn.Optimizer, optim.Optimizer, OptimizerWrapper)

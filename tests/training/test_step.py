@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
+from typing import Any
+
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
 import msgrad as mg
 from msgrad.backend import compiled_graph
@@ -98,6 +101,43 @@ def test_the_norm_that_clips_counts_the_trained_gradients_only():
     np.testing.assert_allclose(weights_of(net)[0], [1 - 1 / norm, 2 - 2 / norm], rtol=1e-6)
     np.testing.assert_allclose(weights_of(net)[1], [3 - 2 / norm, 4 - 4 / norm], rtol=1e-6)
     assert weights_of(net)[2] == [5.0, 6.0]
+
+
+def _held(parameters: list[Parameter]) -> nn.Cell:
+    return mg.HoldOptimizer(nn.SGD(parameters, 1.0))
+
+
+def _two(parameters: list[Parameter]) -> list[nn.Cell]:
+    # the gradient of c, which is held, is in the second
+    return [nn.SGD(parameters[:1], 1.0), mg.HoldOptimizer(nn.SGD(parameters[1:], 1.0))]
+
+
+@pytest.mark.parametrize("make", [_held, _two], ids=["one", "one-of-two"])
+def test_the_norm_that_clips_leaves_out_what_is_held(make: Callable[..., Any]):
+    net = Line()
+    step = step_over(net, make, clip_norm=1.0)
+    hold = step.optimizer if make is _held else step.optimizer.optimizers[1]
+    hold.hold("c")
+    step(X)
+    norm = np.sqrt(1 + 4 + 4 + 16)
+    np.testing.assert_allclose(weights_of(net)[0], [1 - 1 / norm, 2 - 2 / norm], rtol=1e-6)
+    np.testing.assert_allclose(weights_of(net)[1], [3 - 2 / norm, 4 - 4 / norm], rtol=1e-6)
+    assert weights_of(net)[2] == [5.0, 6.0]
+    # one of two rows: 1000 of the other counts, and 2000 of this one does not
+    hold.release("c")
+    hold.hold_rows("c", [1])
+    before = weights_of(net)
+    step(X)
+    norm = np.sqrt(25 + 1000**2)
+    np.testing.assert_allclose(weights_of(net)[2], [5 - 1000 / norm, 6.0], rtol=1e-6)
+    np.testing.assert_allclose(np.subtract(before[0], weights_of(net)[0]) * norm, [1, 2], 1e-2)
+    assert weights_of(net)[2][1] == 6.0
+    hold.release_rows("c")
+    before = weights_of(net)
+    step(X)
+    norm = np.sqrt(25 + 1000**2 + 2000**2)
+    moved = np.subtract(before[2], weights_of(net)[2])
+    np.testing.assert_allclose(moved, [1000 / norm, 2000 / norm], rtol=1e-5)
 
 
 def test_a_norm_below_the_limit_clips_nothing():
