@@ -9,6 +9,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.auditing._cuts import Cut
 from msgrad.auditing._observations import Observations
 from msgrad.auditing._rows import AuditRow
@@ -19,7 +20,7 @@ from msgrad.errors import ConflictError
 from msgrad.freezing import Claim, Record, records_of
 from msgrad.network import copy_of, every_cell
 from msgrad.optim import Rates, rates_by_weight
-from msgrad.training import TrainStep, few
+from msgrad.training import TrainStep
 from msgrad.updates import WeightUpdates
 from msgrad.wrappers import ReverseGradient, ScaleGradient, wrapped
 

@@ -20,6 +20,7 @@ from typing import Any
 from mindspore import Tensor, nn, ops
 from mindspore import dtype as mstype
 
+from msgrad._text import few
 from msgrad.auditing._gradients import LossTimes
 from msgrad.backend import Graph, Node, compiled_graph
 from msgrad.freezing import own_methods
@@ -34,6 +35,8 @@ from msgrad.network import (
     source_of,
 )
 from msgrad.wrappers import StopGradient, made_by_no_grad
+
+_AND = " and "
 
 
 def stop_lines(cell: nn.Cell) -> list[str]:
@@ -178,10 +181,10 @@ def _why(name: str, blocks: list[Node] | None, graph: Graph, scopes: _Scopes) ->
         return Cut("no cell of the forward pass reads it")
     if not blocks:
         own = [scopes.where(cell) for cell in scopes.with_bprop(_on_way(graph, name))]
-        return Cut(f"the bprop of {_few(own)} gives nothing back") if own else None
+        return Cut(f"the bprop of {few(own, 3, ' and ')} gives nothing back") if own else None
     texts = dict.fromkeys(_text(node, scopes) for node in blocks)
     ours = all(scopes.wrapper(node) is not None for node in blocks)
-    return Cut(f"{_few(list(texts))} cuts it off", stopped=ours)
+    return Cut(f"{few(list(texts), 3, _AND)} cuts it off", stopped=ours)
 
 
 def _text(node: Node, scopes: _Scopes) -> str:
@@ -197,11 +200,6 @@ def _text(node: Node, scopes: _Scopes) -> str:
         if lines:
             return f"stop_gradient in {scopes.where(candidate)}, {' or '.join(lines)},"
     return f"stop_gradient in {scopes.where(cell)}"
-
-
-def _few(texts: Sequence[str]) -> str:
-    more = f" and {len(texts) - 3} more" if len(texts) > 3 else ""
-    return " and ".join(texts[:3]) + more
 
 
 # --- the graph

@@ -15,6 +15,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.auditing._rows import Finding
 from msgrad.freezing import own_methods
 from msgrad.network import (
@@ -25,7 +26,6 @@ from msgrad.network import (
     inner_network,
     source_of,
 )
-from msgrad.training import few
 
 _FLAG = "requires_grad"
 # Attributes of other frameworks, or of nobody.

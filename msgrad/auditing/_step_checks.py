@@ -7,6 +7,7 @@ from collections.abc import Iterator, Sequence
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.auditing._collect import Collector
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.auditing._observations import Observations
@@ -14,7 +15,7 @@ from msgrad.auditing._rows import AuditRow, Finding
 from msgrad.auditing._subject import Subject
 from msgrad.freezing import active_dropout
 from msgrad.network import every_cell, paths_of, places
-from msgrad.training import TrainStep, few, misordered
+from msgrad.training import TrainStep, misordered
 
 # Kinds of rows that no optimizer is asked to move.
 _OTHERS = ("statistic", "integer", "buffer")

@@ -7,6 +7,7 @@ import re
 import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 
+from msgrad._text import few
 from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
 from msgrad.network import fold, fold_cells
 
@@ -117,13 +118,9 @@ def _groups(rows: Sequence[AuditRow]) -> dict[str, list[str]]:
     if len(folded) > _MOST_LINES:
         folded = fold_cells(kinds)
     if len(folded) > _MOST_LINES:
-        folded = {_first_of(names): names for names in alike.values()}
+        folded = {few(names, 1): names for names in alike.values()}
     order = {row.name: position for position, row in enumerate(rows)}
     return dict(sorted(folded.items(), key=lambda item: order[item[1][0]]))
-
-
-def _first_of(names: Sequence[str]) -> str:
-    return names[0] + (f" and {len(names) - 1} more" if len(names) > 1 else "")
 
 
 def _kind(row: AuditRow) -> Hashable:

@@ -13,6 +13,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import ParallelMode, Parameter, Tensor, communication, ops
 
+from msgrad._text import few
 from msgrad.backend._execution import computes
 from msgrad.errors import CheckpointError, DeviceError, MsgradError
 
@@ -193,8 +194,7 @@ def _besides(labels: Sequence[str], ours: _Facts, theirs: _Facts) -> str:
         if not alone and len(own) == len(known):
             alone = own  # the same in another order
         if alone:
-            more = f" and {len(alone) - 5} more" if len(alone) > 5 else ""
-            parts.append(f"{label} {', '.join(alone[:5])}{more}")
+            parts.append(f"{label} {few(alone)}")
     return "; ".join(parts) or "nothing that the other does not have"
 
 

@@ -8,6 +8,7 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
+from msgrad._text import count
 from msgrad.cli._terminal import OK, print_table
 from msgrad.network import fold, fold_cells, short_number
 from msgrad.runs import (
@@ -25,7 +26,6 @@ from msgrad.runs import (
     dry_run,
     load_config,
 )
-from msgrad.training import count
 
 _COLUMNS = 100
 _MOST_LINES = 45

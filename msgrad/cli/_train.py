@@ -7,12 +7,12 @@ import sys
 import time
 from collections.abc import Sequence
 
+from msgrad._text import count
 from msgrad.cli._terminal import FOUND, OK, print_table
 from msgrad.errors import AuditError
 from msgrad.network import MovementRow, fold_cells
 from msgrad.runs import Epoch, Run, RunResult, build, load_config
 from msgrad.runs import train as train_run
-from msgrad.training import count
 
 _MOST_LINES = 45
 

@@ -6,9 +6,10 @@ from collections.abc import Callable, Iterator
 
 from mindspore import nn
 
+from msgrad._text import few
 from msgrad.errors import ArgumentError
 from msgrad.network import core_of
-from msgrad.plans._resolve import Note, ResolvedRules, ResolvedStages, few, title
+from msgrad.plans._resolve import Note, ResolvedRules, ResolvedStages, shown, title
 from msgrad.plans._rule import PlanRule
 from msgrad.plans._user_code import Functions
 from msgrad.updates import check_callable, check_readable
@@ -144,7 +145,7 @@ def _of_frozen(
         if own - trained:
             yield (
                 path,
-                f"{what} changes {few(resolved.names(own - trained), str)}, which {stage.name} "
+                f"{what} changes {few(resolved.names(own - trained), 3)}, which {stage.name} "
                 "keeps; train them there too, or add force: true",
             )
             return
@@ -207,8 +208,8 @@ def _bad_functions(resolved: ResolvedRules, functions: Functions) -> Iterator[No
         if rule.kind == "update":
             try:
                 function = functions.of(rule.fields["fn"], rule.fields.get("args"))
-                check_callable(few(rule.patterns), function)
-                check_readable(few(rule.patterns), function)
+                check_callable(shown(rule.patterns), function)
+                check_readable(shown(rule.patterns), function)
             except ArgumentError as error:
                 yield (*rule.path, "fn"), f"{rule.name}: {error}"
 

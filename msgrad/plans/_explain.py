@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from mindspore import Parameter
 
-from msgrad.plans._resolve import ResolvedRules, ResolvedStages, few, words
+from msgrad.plans._resolve import ResolvedRules, ResolvedStages, shown, words
 from msgrad.plans._rule import PlanRule
 
 _SAYS = {"freeze": "keeps it", "unfreeze": "lets it move", "hold": "holds it"}
@@ -90,4 +90,4 @@ def _stages(times: ResolvedStages, index: int) -> list[str]:
 
 def head(rule: PlanRule) -> str:
     """Name a rule with its place, its kind and its patterns."""
-    return f"{rule.label} {rule.kind} {few(rule.patterns)}"
+    return f"{rule.label} {rule.kind} {shown(rule.patterns)}"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from itertools import combinations
@@ -10,6 +10,7 @@ from typing import Any
 
 from mindspore import Parameter, nn
 
+from msgrad._text import few
 from msgrad.errors import ArgumentError, NoMatchError
 from msgrad.freezing import Record, records_of
 from msgrad.network import (
@@ -121,7 +122,7 @@ class ResolvedRules:
 
     def _no_weight(self, rule: PlanRule, found: set[int]) -> str:
         off = {index for index in found if self.records[index].can_train}
-        names = few(self.names(off or found), str) or "nothing"
+        names = few(self.names(off or found), 3) or "nothing"
         if off:
             return (
                 f"{title(rule)} takes {names}, with requires_grad False before msgrad saw it; drop "
@@ -234,13 +235,12 @@ def words(field: str, value: Any) -> str:
 
 def title(rule: PlanRule) -> str:
     """Name a rule in a message, with its kind and its patterns."""
-    return f"{rule.name} ({rule.kind} {few(rule.patterns)})"
+    return f"{rule.name} ({rule.kind} {shown(rule.patterns)})"
 
 
-def few(patterns: Sequence[Any], write: Callable[[Any], str] = show) -> str:
-    """Write the first patterns or names, and how many more there are."""
-    more = f" and {len(patterns) - 3} more" if len(patterns) > 3 else ""
-    return ", ".join(map(write, patterns[:3])) + more
+def shown(patterns: Sequence[Any]) -> str:
+    """Write the first patterns, and how many more there are."""
+    return few([show(pattern) for pattern in patterns], 3)
 
 
 class ResolvedStages:
@@ -298,7 +298,7 @@ class ResolvedStages:
         named, trained, frozen = self.named[-1], self.trained[-1], self.resolved.frozen
         key = "train" if stage.train else "freeze"
         path = (*stage.path, key)
-        what = few(stage.train or stage.freeze)
+        what = shown(stage.train or stage.freeze)
         if stage.rest and not trained:
             self._note(path, f"{stage.name} trains the rest, and nothing is left; drop it")
         elif not named:
@@ -319,7 +319,7 @@ class ResolvedStages:
             both = named & frozen
             self._note(
                 path,
-                f"{stage.name} trains {few(self.resolved.names(both), str)}, which "
+                f"{stage.name} trains {few(self.resolved.names(both), 3)}, which "
                 f"{self._keepers(both)}; unfreeze them behind that, or name them in no stage",
             )
 

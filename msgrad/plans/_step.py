@@ -12,7 +12,7 @@ from msgrad.errors import ArgumentError
 from msgrad.freezing import Claim, make_claims
 from msgrad.network import NetPattern, Selection
 from msgrad.optim import HoldOptimizer, as_one, param_groups
-from msgrad.plans._resolve import ResolvedRules, ResolvedStages, few
+from msgrad.plans._resolve import ResolvedRules, ResolvedStages, shown
 from msgrad.plans._user_code import Functions
 from msgrad.updates import WeightUpdates
 
@@ -109,7 +109,7 @@ class StepParts:
                     t for t in sorted(resolved.matched[number] & self.own) if winner[t] == number
                 ]
                 if own:
-                    text = few(rule.patterns) + (f" ({rule.location})" if rule.location else "")
+                    text = shown(rule.patterns) + (f" ({rule.location})" if rule.location else "")
                     weights = RuleWeights(text, [resolved.parameters.members[t] for t in own])
                     key = (rule.when, bool(rule.fields.get("force")))
                     function = self._functions.of(rule.fields["fn"], rule.fields.get("args"))

@@ -13,6 +13,7 @@ import mindspore as ms
 from mindspore import Tensor, nn
 from mindspore import dataset as msdataset
 
+from msgrad._text import few
 from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError
 from msgrad.freezing import claims_version
 from msgrad.network import Selection, copy_of, every_cell, fingerprint, inner_network, writes
@@ -315,8 +316,7 @@ def _short(replay: Replay, path: str) -> str:
 def _reasons(refused: dict[str, str]) -> str:
     if not refused:
         return "no cell is wholly frozen: freeze some with mg.freeze"
-    told = [f"{path!r}: {why}" for path, why in list(refused.items())[:3]]
-    return "; ".join(told) + (f"; and {len(refused) - 3} more" if len(refused) > 3 else "")
+    return few([f"{path!r}: {why}" for path, why in refused.items()], 3, "; ")
 
 
 def _check(step: nn.Cell, dataset: object, augmented: bool | None) -> None:

@@ -10,12 +10,13 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import count
 from msgrad.freezing import Record, records_of
 from msgrad.network import Reach, find_reach, paths_of, places
 from msgrad.optim import own_parameters, owner_of, rates_by_weight
 from msgrad.plans import ResolvedRules
 from msgrad.runs._build import Run, each_stage
-from msgrad.training import TrainStep, count
+from msgrad.training import TrainStep
 
 TRAINS, HELD, FROZEN, STOPPED = "trains", "held", "frozen", "stopped"
 NO_GRADIENT = "no gradient reaches it"

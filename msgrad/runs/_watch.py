@@ -6,12 +6,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from msgrad._text import count
 from msgrad.backend import of_rank_0
 from msgrad.errors import PlanError
 from msgrad.network import nearest
 from msgrad.plans import Until, stage_ends
 from msgrad.runs._build import Run
-from msgrad.training import count
 
 BEST, STAGE, RUN = "best", "stage", "early_stop"
 

@@ -7,7 +7,6 @@ from msgrad.training._step import (
     Position,
     TrainStep,
 )
-from msgrad.training._trainable import count, few
 
 __all__ = [
     "FunctionNetwork",
@@ -15,8 +14,6 @@ __all__ = [
     "Schedule",
     "Stage",
     "TrainStep",
-    "count",
-    "few",
     "gradient_functions",
     "gradual_stages",
     "guarded",

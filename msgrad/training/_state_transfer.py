@@ -2,16 +2,19 @@
 
 from __future__ import annotations
 
+import logging
 from collections.abc import Collection, Mapping
 from typing import Any
 
 import numpy as np
-from mindspore import Parameter, nn
+from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.errors import ArgumentError
 from msgrad.network import copy_of, every_cell, write
 from msgrad.optim import own_parameters, owner_of, parts_of, rates_of, replace_parameters
 
+logger = logging.getLogger("msgrad")
 _HOLDS = ("hold_mask.", "hold_flag.")
 
 
@@ -97,10 +100,15 @@ def _own_state(cell: nn.Cell, optimizer: nn.Cell, network: nn.Cell) -> list[Para
 
 
 class StateTransfer:
-    """The latest value of every state of any stage, and of every weight's learning rate."""
+    """The latest value of every state of any stage, and of every weight's learning rate.
+
+    Where the optimizer of a stage is made with another rate or constant (a momentum) than the one
+    before, the stage asks for it, and what the one before came to does not go along.
+    """
 
     def __init__(self) -> None:
         self.latest: dict[str, Parameter] = {}
+        self._constants: dict[str, np.ndarray] = {}
         # the weights of the stage entered last stand last
         self._rates: dict[str, Parameter] = {}
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
@@ -133,6 +141,7 @@ class StateTransfer:
         What a stage that never ran has, by a checkpoint loaded into it, is written to where it
         was remembered, so that the stage itself can be forgotten.
         """
+        self._constants.update(old.first)
         for name, parameter in old.state.items():
             earlier = self.latest.get(name)
             if ran or earlier is None:
@@ -148,7 +157,7 @@ class StateTransfer:
     def enter(self, new: CellState) -> None:
         """Write what is remembered into a stage."""
         for name, parameter in new.state.items():
-            if name in self.latest:
+            if name in self.latest and self._same_constant(new, name):
                 _copy(parameter, self.latest[name])
         self._carry_rates(new)
         for name, rate in new.rates.items():
@@ -156,6 +165,25 @@ class StateTransfer:
             self._rates[name] = rate
         each = {id(rate): rate for rate in new.rates.values()}
         self._entered.update({key: copy_of(rate) for key, rate in each.items()})
+
+    def _same_constant(self, new: CellState, name: str) -> bool:
+        """Say whether a state that no weight owns begins in a stage as in the one before."""
+        if new.owners[name] is not None or not {name} <= new.first.keys() & self._constants.keys():
+            return True
+        return np.array_equal(new.first[name], self._constants[name])
+
+    def rates_made(self) -> dict[str, tuple[Parameter, np.ndarray]]:
+        """Return of each weight, in the order of use, its rate and what that was made with."""
+        return {name: (rate, self._first(rate)) for name, rate in self._rates.items()}
+
+    def take_rates(self, rates: Mapping[str, tuple[Tensor, Tensor]]) -> None:
+        """Take rates of a save for those that served last, as `rates_made` returned them."""
+        for name, (value, first) in rates.items():
+            rate = Parameter(value, name=f"rate.{name}", requires_grad=False)
+            self._first_rates[id(rate)] = (rate, copy_of(first))
+            self._entered[id(rate)] = copy_of(first)
+            self._rates.pop(name, None)
+            self._rates[name] = rate
 
     def _latest_rate(self, names: Collection[str]) -> Parameter | None:
         """Return the rate that served any of these weights last."""
@@ -172,14 +200,27 @@ class StateTransfer:
             served.setdefault(id(rate), (rate, []))[1].append(name)
         for rate, names in served.values():
             source = self._latest_rate(names)
-            if source is not None and self._changed(source):
+            if source is None or source is rate or not self._changed(source):
+                continue
+            if np.array_equal(self._first(source), self._first(rate)):
                 _copy(rate, source)
+                _tell_of_rate(names, rate, self._first(rate))
 
     def _changed(self, rate: Parameter) -> bool:
         """Say whether a rate is another than its stage began with, or than it was made with."""
         now = copy_of(rate)
         return not (
             np.array_equal(now, self._first(rate)) and np.array_equal(now, self._entered[id(rate)])
+        )
+
+
+def _tell_of_rate(names: Collection[str], rate: Parameter, first: np.ndarray) -> None:
+    if not rate.ndim:
+        logger.warning(
+            "the rate of %s goes on at %.7g, as it was set; the optimizer was made with %.7g",
+            few(list(names)),
+            copy_of(rate),
+            first,
         )
 
 

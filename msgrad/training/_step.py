@@ -10,6 +10,7 @@ from typing import Any, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.backend import latches, release_latches, saves_here
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Record, active_dropout, note_moving
@@ -26,7 +27,7 @@ from msgrad.training._loss import (
 from msgrad.training._rank_check import RankCheck
 from msgrad.training._save import load_run, save_run
 from msgrad.training._stage_cells import StageCells
-from msgrad.training._trainable import NothingLeftError, Trainable, few
+from msgrad.training._trainable import NothingLeftError, Trainable
 from msgrad.training._updates_in_step import as_updates, check_updates
 
 logger = logging.getLogger("msgrad")

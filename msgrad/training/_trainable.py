@@ -8,6 +8,7 @@ from collections.abc import Hashable, Sequence
 import mindspore as ms
 from mindspore import Parameter, nn
 
+from msgrad._text import count, few
 from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ConflictError
 from msgrad.freezing import Record
@@ -134,13 +135,3 @@ class Trainable:
         return NothingLeftError(
             f"nothing is left to train of {count(len(design), 'parameter')}: {why}; {remedy}"
         )
-
-
-def count(number: int, noun: str) -> str:
-    """Write a number of things, in the singular where there is one."""
-    return f"{number} {noun}" if number == 1 else f"{number} {noun}s"
-
-
-def few(names: Sequence[str]) -> str:
-    """Write the first names of a list, and how many more there are."""
-    return ", ".join(names[:5]) + (f" and {len(names) - 5} more" if len(names) > 5 else "")
