@@ -8,6 +8,7 @@ from msgrad.freezing._behaviour import (
     note_moving,
 )
 from msgrad.freezing._claims import (
+    BY_FLAG,
     Claim,
     Record,
     claims_changed,
@@ -28,6 +29,7 @@ from msgrad.freezing._freeze import (
 from msgrad.freezing._unheld import active_dropout, cannot_hold, own_methods
 
 __all__ = [
+    "BY_FLAG",
     "Claim",
     "Freeze",
     "Record",

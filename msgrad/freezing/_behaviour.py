@@ -13,7 +13,7 @@ from types import MethodType
 from mindspore import Parameter, nn
 
 from msgrad.freezing import _claims
-from msgrad.freezing._claims import records_of, statistic_names
+from msgrad.freezing._claims import BY_FLAG, records_of, statistic_names
 from msgrad.network import children, collector_paused, every_cell, forget_compiled, recall_compiled
 
 _HELD = "_msgrad_held"
@@ -163,6 +163,9 @@ def note_moving(net: nn.Cell, weights: Iterable[Parameter]) -> None:
     records = records_of(net)
     for key in {id(weight) for weight in weights} | _adapting(net):
         records[key].has_moved = True
+    for record in records.values():
+        if record.held_by_flag:
+            record.past.add(BY_FLAG)
 
 
 def may_have_moved(net: nn.Cell) -> list[Parameter]:

@@ -17,6 +17,7 @@ from mindspore import dtype as mstype
 from msgrad.network import collector_paused, every_cell
 
 _KEY = "_msgrad_records"
+BY_FLAG = "requires_grad = False"
 _STATISTICS = (
     frozenset(("moving_mean", "moving_variance")),
     frozenset(("running_mean", "running_var")),
@@ -40,8 +41,17 @@ def claims_changed() -> None:
 class Claim:
     """One freeze: what it was asked for, and what it wants held beside the weights."""
 
-    def __init__(self, patterns: str, *, statistics: bool = True, dropout: bool = True) -> None:
+    def __init__(
+        self,
+        patterns: str,
+        *,
+        statistics: bool = True,
+        dropout: bool = True,
+        of_stage: bool = False,
+    ) -> None:
         self.patterns = patterns
+        # whether a schedule makes it, which makes it anew where its stage comes again
+        self.of_stage = of_stage
         self.statistics = statistics
         self.dropout = dropout
         self.undone = False
@@ -61,11 +71,14 @@ class Record:
         self.claims: list[Claim] = []
         # whether a step or an update had it among what may move, however it is frozen now
         self.has_moved = False
+        # what held it earlier in this run, in words
+        self.past: set[str] = set()
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Record:
         twin = copy.copy(self)
         memo[id(self)] = twin
         twin.claims = copy.deepcopy(self.claims, memo)
+        twin.past = set(self.past)
         original = self._parameter()
         if original is not None:
             # a weak reference is copied as it is, and would stay with the original
@@ -101,6 +114,11 @@ class Record:
         """The flag that it has, or would have without claims."""
         return self.base if self.claims else bool(self.parameter.requires_grad)
 
+    @property
+    def held_by_flag(self) -> bool:
+        """Whether nothing but its flag keeps it from training."""
+        return self.can_train and not self.claims and not self.parameter.requires_grad
+
     def claim(self, claim: Claim) -> None:
         """Let a claim stand."""
         self.base = self.own_flag
@@ -110,12 +128,14 @@ class Record:
     def lift(self, claim: Claim) -> None:
         """Take one claim away."""
         if claim in self.claims:
+            self.past.add(claim.patterns)
             self.claims.remove(claim)
             if not self.claims:
                 self._set_flag(self.base)
 
     def release(self) -> None:
         """Take all claims away and turn the flag on."""
+        self.past.update(claim.patterns for claim in self.claims)
         self.claims = []
         self.base = True
         self._set_flag(True)

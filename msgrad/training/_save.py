@@ -13,11 +13,11 @@ from mindspore import Tensor
 from msgrad.backend import alike
 from msgrad.checkpoints import read_file, write_file
 from msgrad.errors import CheckpointError
-from msgrad.freezing import Claim, Record, claims_changed
+from msgrad.freezing import BY_FLAG, Claim, Record, claims_changed
 from msgrad.network import fingerprint_of, write
 from msgrad.training._stage_cells import StageCells
 
-_RATE = "msgrad.rate."
+_RATE, _MADE = "msgrad.rate.", "msgrad.rate_made."
 
 
 def save_run(
@@ -38,8 +38,16 @@ def save_run(
         raise CheckpointError(
             f"{both[0]!r} is the name of a weight and of optimizer state; rename the parameter"
         )
-    rates = {_RATE + name: rate for name, rate in stages.current.keeping.rates.items()}
-    meta = {**claims_to_meta(records), "position": list(position), "seeds": seeds_to_meta()}
+    made = stages.carry.rates_made()
+    rates = {_RATE + name: rate for name, (rate, _) in made.items()}
+    rates |= {_MADE + name: Tensor(first) for name, (_, first) in made.items()}
+    meta = {
+        **claims_to_meta(records),
+        "position": list(position),
+        "seeds": seeds_to_meta(),
+        "rates": list(made),
+        "trained": stages.trained,
+    }
     write_file(path, {**weights, **state, **rates}, meta)
 
 
@@ -57,13 +65,16 @@ def load_run(
         value = values.pop(record.parameter.name, None)
         if value is not None:
             write(record.parameter, value)
+    stages.forget(values)
     enter()
-    stages.carry.latest.update({n: v for n, v in values.items() if not n.startswith(_RATE)})
+    rates = {n: (values.pop(_RATE + n), values.pop(_MADE + n)) for n in meta["rates"]}
+    stages.carry.take(values)
+    stages.carry.take_rates(rates)
     keeping = stages.current.keeping
     stages.carry.enter(keeping)
-    stages.resume()
+    stages.resume(meta["trained"])
     for name, rate in keeping.rates.items():
-        value = values.get(_RATE + name)
+        value = rates[name][0] if name in rates else None
         if value is not None and value.shape == rate.shape:
             write(rate, value)
     seeds_from_meta(meta["seeds"])
@@ -73,6 +84,7 @@ def load_run(
 def _read(path: str | os.PathLike[str], records: Sequence[Record]) -> tuple[dict, dict]:
     values, meta = read_file(path)
     check_values(records, values, meta)
+    check_claims(records, meta)
     return values, meta
 
 
@@ -95,6 +107,7 @@ def claims_to_meta(records: Sequence[Record]) -> dict[str, Any]:
                 "base": r.base,
                 "claims": [claims.index(c) for c in r.claims],
                 "moved": r.has_moved,
+                "past": sorted(r.past),
             }
             for r in records
         },
@@ -107,25 +120,52 @@ def claims_from_meta(records: Sequence[Record], meta: Mapping[str, Any]) -> None
     So a `Freeze` that the script made again before loading still undoes its own claim.
     """
     saved = meta["parameters"]
-    present: dict[tuple[Any, ...], Claim] = {}
+    present: dict[tuple[Any, ...], list[Claim]] = {}
     for claim in dict.fromkeys(c for r in records for c in r.claims):
         held = tuple(r.parameter.name for r in records if claim in r.claims)
-        present[(claim.patterns, claim.statistics, claim.dropout, held)] = claim
+        key = (claim.patterns, claim.statistics, claim.dropout, held)
+        present.setdefault(key, []).append(claim)
     made = []
     for number, text in enumerate(meta["claims"]):
         held = tuple(
             r.parameter.name for r in records if number in saved[r.parameter.name]["claims"]
         )
-        key = (text["patterns"], text["statistics"], text["dropout"], held)
-        made.append(present.pop(key, None) or _loaded(text))
-    for claim in present.values():
-        claim.undone = True
+        same = present.get((text["patterns"], text["statistics"], text["dropout"], held))
+        made.append(same.pop(0) if same else _loaded(text))
+    left = [claim for same in present.values() for claim in same]
+    trained = {r.parameter.name for r in records if saved[r.parameter.name]["flag"]}
+    for claim in left:
+        held = {r.parameter.name for r in records if claim in r.claims}
+        # of weights that the file holds too it goes on to stand, and can be undone
+        claim.undone = claim.of_stage or bool(held & trained)
     for record in records:
         state = saved[record.parameter.name]
         record.flag_at_first, record.base = state["first"], state["base"]
-        record.claims = [made[number] for number in state["claims"]]
+        kept = [c for c in record.claims if c in left and not c.undone]
+        record.claims = [*(made[number] for number in state["claims"]), *kept]
         record.parameter.requires_grad = state["flag"]
-        record.has_moved |= state.get("moved", False)
+        record.has_moved |= state["moved"]
+        record.past.update(state["past"])
+
+
+def check_claims(records: Sequence[Record], meta: Mapping[str, Any]) -> None:
+    """Refuse to set free what this script holds, and the one that saved never held.
+
+    Raises:
+        CheckpointError: The file trains a weight that a freeze of the script, or its flag, holds.
+    """
+    saved = meta["parameters"]
+    for record in records:
+        state = saved[record.parameter.name]
+        own = [c.patterns for c in record.claims if not c.of_stage and not c.loaded]
+        if record.held_by_flag:
+            own = [BY_FLAG]
+        new = [text for text in own if text not in state["past"]]
+        if state["flag"] and new:
+            raise CheckpointError(
+                f"{new[0]} holds {record.parameter.name}, which the save trains; nothing was "
+                "loaded: undo it before the load to go on as saved, or repeat it after the load"
+            )
 
 
 def _loaded(text: Mapping[str, Any]) -> Claim:

@@ -13,7 +13,7 @@ from mindspore import Parameter, nn
 from mindspore.train import Callback
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
-from msgrad.freezing import Freeze, Record, freeze, lift_loaded, records_of, unfreeze
+from msgrad.freezing import Claim, Freeze, Record, lift_loaded, make_claims, records_of, unfreeze
 from msgrad.network import Pattern, Selection, select, show
 from msgrad.training._step import TrainStep
 
@@ -194,6 +194,7 @@ class Schedule(Callback):
         self._undo = ExitStack()
         self._checked = False
         self._before = 0
+        self._loads = step.loads
         self._check_room({"epochs": epochs, "steps": steps}.get(self.unit))
         for stage in self.stages:
             _plan(step.network, stage)
@@ -243,6 +244,10 @@ class Schedule(Callback):
         self._ends = [*ends[:-1], last]
 
     def _go(self, number: int) -> None:
+        if self.step.loads != self._loads:
+            # what this stage did is that of the file now, and is not to be taken back
+            self._loads, self._current = self.step.loads, None
+            self._undo.pop_all()
         if number == self._current:
             return
         net, names = self.step.network, [_name(n) for n in range(len(self.stages))]
@@ -366,7 +371,8 @@ def _apply(net: nn.Cell, stage: Stage, name: str) -> Iterator[Freeze]:
     if held:
         yield unfreeze(net, Selection(held))
     for (statistics, dropout), weights in _by_wish(records, hold, stage).items():
-        yield freeze(net, Selection(weights), statistics=statistics, dropout=dropout, name=name)
+        claim = Claim(name, statistics=statistics, dropout=dropout, of_stage=True)
+        yield make_claims(net, [(claim, [records[id(p)] for p in weights])])
 
 
 def _by_wish(

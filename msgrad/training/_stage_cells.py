@@ -3,9 +3,10 @@
 from __future__ import annotations
 
 import logging
-from collections.abc import Callable, Hashable, Iterator, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
+from itertools import count
 from typing import Any
 
 import numpy as np
@@ -68,11 +69,13 @@ class StageCells:
         self._restart_counters = restart_counters
         self._known: dict[Hashable, StageCell] = {}
         self._used: dict[Hashable, int] = {}  # the keys of what ran, numbered in that order
+        self._numbers = count()
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self._inputs: Sequence[Any] = ()
         self.carry = StateTransfer()
         self._current: StageCell | None = None
         self._ran: StageCell | None = None
+        self._last: list[str] | None = None
 
     @property
     def current(self) -> StageCell:
@@ -121,8 +124,15 @@ class StageCells:
     def run(self) -> None:
         """Take the stage entered last as the one that runs from now on."""
         self._restart(self.current)
-        self._used.setdefault(self.current.key, len(self._used))
+        if self.current.key not in self._used:
+            self._used[self.current.key] = next(self._numbers)
         self._ran = self.current
+        self._last = self.current.names
+
+    @property
+    def trained(self) -> list[str]:
+        """The names that the stage trained which ran last."""
+        return self.current.names if self._last is None else self._last
 
     def set_inputs(self, inputs: Sequence[Any]) -> None:
         """Let the graphs of all stages take inputs of these shapes."""
@@ -130,19 +140,27 @@ class StageCells:
         for stage in self._known.values():
             stage.inner.set_inputs(*inputs)
 
-    def resume(self) -> None:
-        """Take the next stage as the one that ran last, since its state comes from a file."""
-        self._ran = None
+    def forget(self, state: Collection[str]) -> None:
+        """Forget the stages that have state which a save lacks; they begin anew if they come."""
+        for stage in list(self._known.values()):
+            if not {n for n, owner in stage.keeping.owners.items() if owner} <= set(state):
+                del self._known[stage.key]
+                self._used.pop(stage.key, None)
+                self._optimizers.pop(stage.key[0], None)
+                self._current = None if stage is self._current else self._current
+
+    def resume(self, trained: list[str]) -> None:
+        """Go on behind a stage that a save says ran last, since the state comes from its file."""
+        self._ran, self._last = None, trained
 
     def _restart(self, new: StageCell) -> None:
         """Begin anew what the user wants to, where another stage ran last."""
-        old = self._ran
-        if old is None or old is new:
+        if self._last is None or self._last == new.names:
             return
-        joined = [name for name in new.names if name not in set(old.names)]
+        joined = [name for name in new.names if name not in set(self._last)]
         if self._restart_state and joined:
             new.keeping.restart_state(joined)
-        if self._restart_counters and old.names != new.names:
+        if self._restart_counters:
             new.keeping.restart_counters()
 
     def _drop(self, stage: StageCell) -> None:

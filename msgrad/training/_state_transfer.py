@@ -179,11 +179,19 @@ class StateTransfer:
     def take_rates(self, rates: Mapping[str, tuple[Tensor, Tensor]]) -> None:
         """Take rates of a save for those that served last, as `rates_made` returned them."""
         for name, (value, first) in rates.items():
-            rate = Parameter(value, name=f"rate.{name}", requires_grad=False)
-            self._first_rates[id(rate)] = (rate, copy_of(first))
+            rate = self._rates.pop(name, None)
+            if rate is not None and np.array_equal(self._first(rate), copy_of(first)):
+                # a scheduler may drive it
+                write(rate, value)
+            else:
+                rate = Parameter(value, name=f"rate.{name}", requires_grad=False)
+                self._first_rates[id(rate)] = (rate, copy_of(first))
             self._entered[id(rate)] = copy_of(first)
-            self._rates.pop(name, None)
             self._rates[name] = rate
+
+    def take(self, state: Mapping[str, Parameter]) -> None:
+        """Take the state of a save, and none that came before."""
+        self.latest = dict(state)
 
     def _latest_rate(self, names: Collection[str]) -> Parameter | None:
         """Return the rate that served any of these weights last."""

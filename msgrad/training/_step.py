@@ -147,6 +147,7 @@ class TrainStep(nn.Cell):
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
         own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
+        own["_loads"] = 0
         own["_warned_of_dropout"] = False
         own["_tells_of_graph"] = True
         own["_has_run"] = False
@@ -312,6 +313,11 @@ class TrainStep(nn.Cell):
         return self._position
 
     @property
+    def loads(self) -> int:
+        """How often a save was loaded, which tells a `Schedule` to make its stage hold anew."""
+        return self._loads
+
+    @property
     def compilations(self) -> int:
         """The number of step graphs compiled so far, new shapes included.
 
@@ -352,12 +358,14 @@ class TrainStep(nn.Cell):
 
         Raises:
             CheckpointError: The file is missing, damaged, or of another network; all differences
-                are listed. Or another rank refuses it, or has another file.
+                are listed. Or it trains a weight that a freeze or a flag of this script holds. Or
+                another rank refuses it, or has another file.
         """
         position = load_run(
             path, self._changes.records, self._engine, lambda: self._enter(None, runs=False)
         )
         self.__dict__["_position"] = Position(*position)
+        self.__dict__["_loads"] = self._loads + 1
         self._rank_check.forget()
         return self._position
 
