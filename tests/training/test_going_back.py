@@ -41,7 +41,8 @@ def trained_to_the_border(step: mg.TrainStep, schedule: mg.Schedule) -> None:
     step.save("border")
 
 
-def test_back_to_an_earlier_stage_and_on_again_is_as_if_nothing_had_been_between():
+@pytest.mark.parametrize("left", [False, True], ids=["in-the-later-stage", "having-left-it"])
+def test_back_to_an_earlier_stage_and_on_again_is_as_if_nothing_had_been_between(left: bool):
     net = Line()
     step = step_over(net, momentum)
     schedule = stages(step)
@@ -49,6 +50,9 @@ def test_back_to_an_earlier_stage_and_on_again_is_as_if_nothing_had_been_between
     schedule.at(epoch=2)
     for _ in range(3):
         step(X)
+    if left:
+        schedule.at(epoch=0)
+        assert step.trainable == ["a.weight"]
     assert step.load("border") == (2, 2)
     assert step.trainable == ["a.weight"]
     schedule.at(epoch=2)
