@@ -135,7 +135,7 @@ class Collector:
         if kind != "statistic":
             return record.claims
         # a statistic is frozen with its layer
-        mates = [self.records[m] for m in self._mates(key) if self.records[m].design]
+        mates = [self.records[m] for m in self._mates(key) if self.records[m].counts]
         if not mates or not all(mate.claims for mate in mates):
             return []
         return [claim for mate in mates for claim in mate.claims]

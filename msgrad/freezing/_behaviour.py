@@ -94,9 +94,9 @@ def apply_behaviour(net: nn.Cell) -> list[nn.Cell]:
 def wholly_frozen(net: nn.Cell) -> frozenset[int]:
     """Return the ids of the cells whose behaviour is to be held.
 
-    A cell is wholly frozen when its subtree has parameters that are trainable by design and all are
-    claimed; cells without such parameters follow the cells they stand in, all of them where they
-    stand in several.
+    A cell is wholly frozen when its subtree has parameters that are trainable by design or claimed,
+    and all of these are claimed; cells without such parameters follow the cells they stand in, all
+    of them where they stand in several.
     """
     records = _claims.records_of(net)
     order = list(_children_first(net))
@@ -138,7 +138,7 @@ def _subtree_states(
         own = [
             any(getattr(claim, wish) for claim in records[id(p)].claims)
             for p in cell.__dict__["_params"].values()
-            if p is not None and records[id(p)].design
+            if p is not None and records[id(p)].counts
         ]
         known = [s for s in below + own if s is not None]
         state[id(cell)] = all(known) if known else None

@@ -105,6 +105,11 @@ class Record:
         return self.flag_at_first and self.can_train
 
     @property
+    def counts(self) -> bool:
+        """Whether it has a say in what its layer does: what the model never trained has none."""
+        return self.can_train and (self.flag_at_first or bool(self.claims))
+
+    @property
     def trains(self) -> bool:
         """Whether it may move now."""
         return bool(self.parameter.requires_grad) and not self.claims and self.can_train
@@ -133,12 +138,12 @@ class Record:
             if not self.claims:
                 self._set_flag(self.base)
 
-    def release(self) -> None:
-        """Take all claims away and turn the flag on."""
+    def release(self, *, flag: bool) -> None:
+        """Take all claims away and set the flag."""
         self.past.update(claim.patterns for claim in self.claims)
         self.claims = []
-        self.base = True
-        self._set_flag(True)
+        self.base = flag
+        self._set_flag(flag)
 
     def restore(self, base: bool, claims: Iterable[Claim]) -> None:
         """Go back behind a `release`; claims undone meanwhile stay undone, later ones stand."""

@@ -103,7 +103,8 @@ def freeze(
 
     Args:
         net: Network to change, in place.
-        *patterns: What to freeze, see `select`; taken of it is what the model made trainable.
+        *patterns: What to freeze, see `select`; taken of it are the weights, whatever their flags
+            say: behaviour is held of a layer too whose flags were turned off by hand.
         statistics: Wholly frozen norm cells normalise with their running statistics and keep them.
         dropout: In wholly frozen cells dropout is off, and so is all else that reads `training`.
         name: What to call this freeze in messages, instead of the call as it was written.
@@ -113,7 +114,7 @@ def freeze(
 
     Raises:
         NoMatchError: A pattern selects nothing.
-        ArgumentError: No pattern, or nothing that is selected is trainable by design.
+        ArgumentError: No pattern, or what is selected are statistics and integers only.
         ArgumentTypeError: An argument has a wrong type.
 
     Examples:
@@ -129,16 +130,15 @@ def freeze(
         if not isinstance(given, bool):
             raise ArgumentTypeError(f"{wish} {given!r} is no choice; give True or False")
     found = _selected(net, patterns)
-    taken = [r for r in found if r.design]
-    if not taken:
+    if not any(r.can_train for r in found):
         raise _nothing_left("freeze", net, patterns)
     text = name or _call("freeze", patterns)
     return make_claims(net, [(Claim(text, statistics=statistics, dropout=dropout), found)])
 
 
 def make_claims(net: nn.Cell, claims: Sequence[tuple[Claim, Sequence[Record]]]) -> Freeze:
-    """Let claims stand, each on what is trainable by design of its records; one walk for all."""
-    taken = [(claim, record) for claim, found in claims for record in found if record.design]
+    """Let claims stand, each on the weights among its records whatever their flags say."""
+    taken = [(claim, record) for claim, found in claims for record in found if record.can_train]
     records = [record for _, record in taken]
     for claim, record in taken:
         _claims.lift_loaded([record], {claim.patterns})
@@ -194,12 +194,15 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
     taken = [r for r in found if r.design or (force and r.can_train)]
     if not taken:
         raise _nothing_left("unfreeze", net, patterns)
-    _warn_untrainable([r for r in found if r.can_train and not r.design and not force])
-    before = [(r, r.own_flag, r.flag_at_first, r.claims) for r in taken]
+    off = [r for r in found if r.can_train and not r.design and not force]
+    _warn_untrainable(off)
+    before = [(r, r.own_flag, r.flag_at_first, r.claims) for r in taken + off]
     moved = [r for r in taken if not r.parameter.requires_grad]
     for record in taken:
         record.flag_at_first = True
-        record.release()
+        record.release(flag=True)
+    for record in off:
+        record.release(flag=record.own_flag)
 
     def restore() -> None:
         for record, base, design, claims in before:
@@ -262,7 +265,9 @@ def frozen_state(net: nn.Cell, *patterns: Pattern) -> Literal["frozen", "trainab
         >>> mg.frozen_state(net, "0")
         'mixed'
     """
-    taken = [r for r in _selected(net, patterns or ("*",)) if r.design]
+    found = _selected(net, patterns or ("*",))
+    # what the model made untrainable is looked at where it is claimed, or where nothing else is
+    taken = [r for r in found if r.design or r.claims] or [r for r in found if r.can_train]
     if not taken:
         raise _nothing_left("frozen_state", net, patterns)
     states = {r.trains for r in taken}

@@ -108,7 +108,9 @@ class ResolvedRules:
         path = (*rule.path, rule.kind)
         before = len(self.problems)
         found = self.choose(path, rule.name, rule.patterns)
-        matched = found & self.design
+        # a freeze holds behaviour too, of what is turned off by its flag
+        weights = {n for n, record in enumerate(self.records) if record.can_train}
+        matched = found & (weights if rule.kind == "freeze" else self.design)
         if not matched and len(self.problems) == before:
             self.problems.append((path, self._no_weight(rule, found)))
         # a freeze rule with a misspelt name would be the reason

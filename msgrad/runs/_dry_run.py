@@ -99,10 +99,10 @@ class Judge:
             return self._trained(record, name)
         if record.statistic and record.floating:
             return (KEPT if id(record.parameter) in self.kept else ADAPTS), "the model"
-        if not record.design:
-            return UNTRAINABLE, "the model"
         if record.claims:
             return FROZEN, record.claims[0].patterns
+        if not record.design:
+            return UNTRAINABLE, "the model"
         if not record.parameter.requires_grad:
             return FROZEN, "requires_grad False"
         if not self.step.takes(record):

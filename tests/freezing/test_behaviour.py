@@ -108,6 +108,32 @@ def test_a_frozen_cell_in_training_gives_each_row_what_plain_mindspore_gives_it_
     assert not equal(plain[0](x), expected) or moved(plain, before)
 
 
+@pytest.mark.parametrize("off", [("0", "1"), ("1",), ()], ids=["all", "some", "none"])
+def test_layers_whose_flags_were_turned_off_by_hand_are_held_like_others(off: tuple[str, ...]):
+    net = network(lambda: nn.SequentialCell(nn.BatchNorm1d(4), nn.Dropout(p=0.5)))
+    plain = copy.deepcopy(net)
+    for parameter in (p for n in off for p in net[0][int(n)].trainable_params()):
+        parameter.requires_grad = False
+    flags = {p.name: p.requires_grad for p in net.get_parameters()}
+    frozen = mg.freeze(net, "0")
+    assert mg.is_frozen(net, "0")
+    x, y = data((6, 4)), data((6, 4), seed=1)
+    before = bits(net)
+    step = training_step(net)
+    step(x, y)
+    # by plain MindSpore: the last layer alone, on what the first gives in evaluation
+    given = evaluated(plain, x)
+    other = nn.TrainOneStepCell(
+        nn.WithLossCell(plain[1], nn.MSELoss()), sgd(plain[1].trainable_params())
+    )
+    other.set_train()(given, y)
+    assert moved(net, before) == {p.name for p in net[1].trainable_params()}
+    for mine, right in zip(net[1].trainable_params(), plain[1].trainable_params(), strict=True):
+        np.testing.assert_allclose(mine.asnumpy(), right.asnumpy(), rtol=1e-5)
+    frozen.undo()
+    assert {p.name: p.requires_grad for p in net.get_parameters()} == flags
+
+
 @pytest.mark.parametrize(("make", "shape"), RELEASED)
 def test_undoing_the_freeze_lets_the_cell_train_as_if_it_never_was(
     make: Make, shape: tuple[int, ...]

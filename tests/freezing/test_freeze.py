@@ -145,11 +145,17 @@ def test_statistics_named_alone_are_refused():
         mg.unfreeze(normed(), "1.moving_mean")
 
 
-def test_a_buffer_named_alone_is_refused_with_the_remedy():
-    with pytest.raises(
-        ValueError, match=r"mask had requires_grad False before msgrad saw them; use unfreeze"
-    ):
-        mg.freeze(Masked(), "mask")
+def test_a_freeze_claims_what_the_model_made_untrainable_and_leaves_its_flag():
+    net = Masked()
+    frozen = mg.freeze(net, "mask")
+    assert (frozen.names, frozen.changed) == (["mask"], [])
+    assert mg.is_frozen(net, "mask")
+    frozen.undo()
+    assert not net.mask.requires_grad
+    mg.freeze(net, "mask")
+    with pytest.warns(UserWarning, match="1 parameters stay untrainable.*mask"):
+        mg.unfreeze(net)
+    assert not net.mask.requires_grad
 
 
 def test_statistics_made_trainable_by_a_blanket_flag_are_not_trainable_by_design():

@@ -102,7 +102,7 @@ def norms() -> nn.SequentialCell:
     ("make", "pattern"),
     [
         pytest.param(lambda: nn.BatchNorm1d(4), "*.gamma", id="gamma"),
-        pytest.param(lambda: nn.BatchNorm1d(4, affine=False), "*", id="no-weights"),
+        pytest.param(lambda: mint.nn.BatchNorm1d(4, affine=False), "*", id="no-weights"),
     ],
 )
 def test_a_norm_that_goes_on_adapting_is_named(

@@ -204,11 +204,13 @@ def test_all_problems_with_the_network_come_at_once():
 def test_a_weight_whose_flag_was_off_before_is_told_apart_from_a_statistic():
     net = Small()
     net.head.bias.requires_grad = False
-    plan = mg.Plan.from_dict({"plan": [{"freeze": "head.bias"}]})
+    # a freeze keeps it all the same, and its layer's behaviour
+    mg.Plan.from_dict({"plan": [{"freeze": "head.bias"}]}).check(net)
+    plan = mg.Plan.from_dict({"plan": [{"group": "head.bias", "lr_scale": 0.5}]})
     with pytest.raises(mg.PlanError) as caught:
         plan.check(net)
     assert str(caught.value) == (
-        "rule 1 (freeze 'head.bias') takes head.bias, with requires_grad False before msgrad saw "
+        "rule 1 (group 'head.bias') takes head.bias, with requires_grad False before msgrad saw "
         "it; drop the rule, or mg.unfreeze(…, force=True) first"
     )
     mg.unfreeze(net, "head.bias", force=True)
