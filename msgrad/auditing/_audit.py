@@ -18,7 +18,7 @@ from msgrad.auditing._rows import VERDICTS, AuditRow, Finding
 from msgrad.auditing._step_checks import findings_of
 from msgrad.auditing._subject import subject_of
 from msgrad.errors import ArgumentError, AuditError
-from msgrad.network import Pattern, seeds_kept, select
+from msgrad.network import Pattern, refuse_lent, seeds_kept, select
 
 _SHOWN = 5
 
@@ -198,6 +198,7 @@ def audit(
         raise ArgumentError(f"steps {steps!r} is no number of steps; give 1 or more")
     with seeds_kept():
         subject = subject_of(step, inputs, steps, net, optimizer)
+        refuse_lent(subject.network.get_parameters(), "an audit would take it for the weights")
         left = {id(p) for p in select(subject.network, held)} if held is not None else set()
         watched = watched_in(subject)
         observations = gather(subject, watched, steps)

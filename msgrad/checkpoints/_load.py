@@ -14,7 +14,7 @@ from msgrad.checkpoints._files import read_checkpoint, state_among, take_meta
 from msgrad.checkpoints._save import weights_of
 from msgrad.checkpoints._side_file import SideFile, kind_of, read_side_file, side_path
 from msgrad.errors import CheckpointError
-from msgrad.network import copy_of, write
+from msgrad.network import copy_of, refuse_lent, write
 
 _MOST_LINES = 20
 
@@ -121,6 +121,7 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
         other shape: bias: float32 (2,) in the file, float32 (3,) in the network
     """
     weights = weights_of(net)
+    refuse_lent(weights.values(), "a load would be lost")
     content = _read(path)
     report = _compared(weights, content)
     if strict and not report.complete:

@@ -41,7 +41,17 @@ from msgrad.network._tree import (
     places,
     recall_compiled,
 )
-from msgrad.network._values import bits, copy_of, hidden, hide, rename_hidden, write, writes
+from msgrad.network._values import (
+    bits,
+    copy_of,
+    hidden,
+    hide,
+    lent,
+    refuse_lent,
+    rename_hidden,
+    write,
+    writes,
+)
 
 __all__ = [
     "CellMatcher",
@@ -83,6 +93,7 @@ __all__ = [
     "is_wrapper",
     "last_wins",
     "layers_of",
+    "lent",
     "nearest",
     "one",
     "parse",
@@ -91,6 +102,7 @@ __all__ = [
     "random_inputs",
     "reach",
     "recall_compiled",
+    "refuse_lent",
     "rename_hidden",
     "rolled_back",
     "seeds_kept",

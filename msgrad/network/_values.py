@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import itertools
+from collections.abc import Iterable, Iterator
+from contextlib import contextmanager
 from typing import Any
 
 import mindspore as ms
 import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
+
+from msgrad.errors import ArgumentError
 
 
 def copy_of(weight: Tensor) -> np.ndarray:
@@ -17,6 +21,29 @@ def copy_of(weight: Tensor) -> np.ndarray:
         weight = ops.cast(weight, mstype.float32)
     # On the CPU asnumpy shares memory with the weight.
     return np.array(weight.asnumpy(), copy=True)
+
+
+_lent: list[frozenset[int]] = []
+
+
+@contextmanager
+def lent(parameters: Iterable[Parameter]) -> Iterator[None]:
+    """Mark weights that have other values for the length of a block, and their own behind it."""
+    _lent.append(frozenset(map(id, parameters)))
+    try:
+        yield
+    finally:
+        _lent.pop()
+
+
+def refuse_lent(parameters: Iterable[Parameter], what: str) -> None:
+    """Refuse what would take lent values for the weights, or would lose what it writes.
+
+    Raises:
+        ArgumentError: One of the parameters is lent to.
+    """
+    if _lent and any(id(p) in ids for p in parameters for ids in _lent):
+        raise ArgumentError(f"average is swapped in already: {what}; leave swap() first")
 
 
 _writes = [0]

@@ -16,7 +16,15 @@ from mindspore import dataset as msdataset
 from msgrad._text import few
 from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError
 from msgrad.freezing import claims_version
-from msgrad.network import Selection, copy_of, every_cell, fingerprint, inner_network, writes
+from msgrad.network import (
+    Selection,
+    copy_of,
+    every_cell,
+    fingerprint,
+    inner_network,
+    refuse_lent,
+    writes,
+)
 from msgrad.replay._features import FrozenRows
 from msgrad.replay._part import find_frozen_part
 from msgrad.replay._samples import batches_of, check_dataset, keys_of, rows_of
@@ -114,6 +122,7 @@ class Replay:
         self._step, self._dataset = step, dataset
         # a TrainStep and MindSpore's train cells name so what their inputs go to
         self._network = step.network if hasattr(step, "optimizer") else step
+        refuse_lent(self._network.get_parameters(), "a replay would take it for the weights")
         self._store: FeatureStore | None = None
         self.hits = self.misses = self._calls = self._unproven = 0
         self._look_every = _LOOK_EVERY
@@ -144,6 +153,7 @@ class Replay:
         Raises:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
+        refuse_lent(self._network.get_parameters(), "a replay would take it for the weights")
         keys = keys_of(inputs)
         known = self._kept.has(keys)
         # what is kept may outlive this replay: of other weights it must not be

@@ -2,20 +2,25 @@
 
 from __future__ import annotations
 
+import logging
 import os
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor
+from mindspore import Tensor, nn
 
+from msgrad._text import few
 from msgrad.backend import alike
 from msgrad.checkpoints import read_file, write_file
 from msgrad.errors import CheckpointError
 from msgrad.freezing import BY_FLAG, Claim, Record, claims_changed
 from msgrad.network import fingerprint_of, write
 from msgrad.training._stage_cells import StageCells
+from msgrad.updates import MovingAverage
+
+logger = logging.getLogger("msgrad")
 
 _RATE, _MADE = "msgrad.rate.", "msgrad.rate_made."
 
@@ -77,8 +82,23 @@ def load_run(
         value = rates[name][0] if name in rates else None
         if value is not None and value.shape == rate.shape:
             write(rate, value)
+    for update in stages.updates:
+        _restart_missing(update, values.keys())
     seeds_from_meta(meta["seeds"])
     return meta["position"]
+
+
+def _restart_missing(update: nn.Cell, saved: Collection[str]) -> None:
+    """Let an update begin here of which the save knows nothing."""
+    if not {p.name for p in update.get_parameters()}.isdisjoint(saved):
+        return
+    if isinstance(update, MovingAverage):
+        update.restart()
+    logger.warning(
+        "the save has no state of the %s over %s, which begins anew at the loaded weights",
+        type(update).__name__,
+        few(update.names),
+    )
 
 
 def _read(path: str | os.PathLike[str], records: Sequence[Record]) -> tuple[dict, dict]:

@@ -56,7 +56,7 @@ class StageCells:
         self._network = network
         self._make_optimizer = make_optimizer
         self._train_cell = train_cell or nn.TrainOneStepCell
-        self._updates = updates
+        self.updates = updates
         # MindSpore's own cell updates at every call, the user's may not
         self._due = (
             Parameter(Tensor(True, mstype.bool_), name="updates.due")
@@ -241,8 +241,8 @@ class StageCells:
     def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
         if self._clip_norm is not None:
             optimizer = ClippedOptimizer(optimizer, self._clip_norm)
-        if self._updates:
-            optimizer = UpdatingOptimizer(optimizer, self._updates, self._due)
+        if self.updates:
+            optimizer = UpdatingOptimizer(optimizer, self.updates, self._due)
         before = _children(self._network)
         with self._names_kept("train_cell", self._network, optimizer):
             inner = self._train_cell(guarded(self._network), optimizer)
@@ -254,8 +254,8 @@ class StageCells:
         _check_order(inner, optimizer)
         _check_replaced(before, _children(self._network))
         inner.add_flags(training=self._network.training)
-        if any(update.when == "before_forward" for update in self._updates):
-            inner = UpdatingStep(inner, self._updates, self._due)
+        if any(update.when == "before_forward" for update in self.updates):
+            inner = UpdatingStep(inner, self.updates, self._due)
         if self._inputs:
             inner.set_inputs(*self._inputs)
         return inner

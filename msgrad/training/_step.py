@@ -14,7 +14,7 @@ from msgrad._text import few
 from msgrad.backend import latches, release_latches, saves_here
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Record, active_dropout, note_moving
-from msgrad.network import Pattern, Reach, inner_network
+from msgrad.network import Pattern, Reach, inner_network, refuse_lent
 from msgrad.training._callback_params import CallbackParams
 from msgrad.training._change_detection import ChangeDetector
 from msgrad.training._loss import (
@@ -224,6 +224,7 @@ class TrainStep(nn.Cell):
             ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
             FrozenWeightError: An update is aimed at a frozen weight.
         """
+        self._refuse_lent("a step would take it for the weights")
         if self._changes.changed() or not self._engine.running:
             self._enter(inputs, runs=True)
         return self.inner
@@ -246,6 +247,7 @@ class TrainStep(nn.Cell):
         Returns:
             A phase for the cell around the step.
         """
+        self._refuse_lent("a step would take it for the weights")
         # the callback that asks for this tells of each change
         self.tell_of_graph(False)
         self.prepare(runs=True)
@@ -338,6 +340,7 @@ class TrainStep(nn.Cell):
         Raises:
             CheckpointError: The file cannot be written, or a rank holds a part of the state only.
         """
+        self._refuse_lent("a save would take it for the weights")
         if not saves_here(self.network.get_parameters()):
             return
         self._warn_of_dropout("a resumed run draws other dropout masks")
@@ -361,6 +364,7 @@ class TrainStep(nn.Cell):
                 are listed. Or it trains a weight that a freeze or a flag of this script holds. Or
                 another rank refuses it, or has another file.
         """
+        self._refuse_lent("a load would be lost")
         position = load_run(
             path, self._changes.records, self._engine, lambda: self._enter(None, runs=False)
         )
@@ -512,6 +516,9 @@ class TrainStep(nn.Cell):
                 "give loss_fn=, or a network that returns the loss",
                 tuple(loss.shape),
             )
+
+    def _refuse_lent(self, what: str) -> None:
+        refuse_lent((record.parameter for record in self._changes.records), what)
 
     def _warn_of_dropout(self, effect: str) -> None:
         active = [] if self._warned_of_dropout else active_dropout(inner_network(self.network))

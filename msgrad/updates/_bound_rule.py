@@ -9,8 +9,8 @@ from mindspore import Parameter, Tensor, nn
 
 from msgrad.errors import ArgumentError, ArgumentTypeError, FrozenWeightError
 from msgrad.freezing import Record, records_of
-from msgrad.network import Pattern, paths_of, select, show
-from msgrad.updates._readable import Rule, check_callable, companions_of, takes_step
+from msgrad.network import Pattern, paths_of, refuse_lent, select, show
+from msgrad.updates._readable import COPIES, Rule, check_callable, companions_of, takes_step
 
 
 @dataclass(frozen=True)
@@ -71,17 +71,21 @@ def bind(net: nn.Cell, rules: Mapping[Pattern, Rule], *, force: bool) -> list[Bo
     if not isinstance(rules, Mapping) or not rules:
         raise ArgumentTypeError(f"rules {rules!r} hold no rule; give a dict {{pattern: fn}}")
     records = records_of(net)
+    refuse_lent((record.parameter for record in records.values()), "a weight update would be lost")
     last = _last_rule(net, rules)
     if not force:
-        check_frozen(net, [records[key].parameter for key in last])
+        check_frozen(net, [records[key].parameter for key in last if records[key].can_train])
     paths = {id(parameter): where[0] for parameter, where in paths_of(net).items()}
     bound_rules = []
     for position, (pattern, rule) in enumerate(rules.items()):
-        weights = [r.parameter for key, r in records.items() if last.get(key) == position]
-        if weights:
-            where = [paths[id(weight)] for weight in weights]
-            bound_rules.append(_bind_one(show(pattern), position, rule, weights, where))
-            _check_state(bound_rules[-1], records)
+        own = [r for key, r in records.items() if last.get(key) == position]
+        weights = [r.parameter for r in own if r.can_train]
+        others = [r.parameter for r in own if not r.can_train]
+        for one, taken in ((rule, weights), (getattr(rule, COPIES, None), others)):
+            if taken:
+                where = [paths[id(weight)] for weight in taken]
+                bound_rules.append(_bind_one(show(pattern), position, one, taken, where))
+                _check_state(bound_rules[-1], records)
     name_states(bound_rules, "updates")
     for key in last:
         records[key].has_moved = True
@@ -95,7 +99,8 @@ def _last_rule(net: nn.Cell, rules: Mapping[Pattern, Rule]) -> dict[int, int]:
     for position, (pattern, rule) in enumerate(rules.items()):
         check_callable(show(pattern), rule)
         found = select(net, pattern)
-        taken = [id(parameter) for parameter in found if records[id(parameter)].design]
+        all_of_it = hasattr(rule, COPIES)
+        taken = [id(p) for p in found if all_of_it or records[id(p)].design]
         if not taken:
             raise ArgumentError(
                 f"rule {show(pattern)} matches {len(found)} parameters, none of them trainable by "

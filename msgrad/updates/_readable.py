@@ -15,6 +15,8 @@ from mindspore import Parameter, Tensor, nn, ops
 from msgrad.errors import ArgumentError, ArgumentTypeError
 
 Rule: TypeAlias = "Callable[..., Tensor] | nn.Cell"
+# An attribute of a rule that follows another network: the rule for statistics and integers.
+COPIES = "for_statistics"
 
 # Named functions of these modules compile; other compiled code (NumPy's, a bound C method) does
 # not.

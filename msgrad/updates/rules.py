@@ -11,7 +11,7 @@ from mindspore import dtype as mstype
 
 from msgrad.errors import ArgumentError, NoMatchError, ShapeError
 from msgrad.network import copy_of, nearest, places
-from msgrad.updates._readable import Rule
+from msgrad.updates._readable import COPIES, Rule
 
 
 class SoftUpdate(nn.Cell):
@@ -23,6 +23,10 @@ class SoftUpdate(nn.Cell):
         # rule.
         self.__dict__["_at"] = {place.path: place.parameter for place in places(other)}
         self.tau = tau
+        if tau < 1:
+            self.__dict__[COPIES] = SoftUpdate(other, 1.0)
+        else:
+            self.__dict__[COPIES] = self
 
     def companion_of(self, parameter: Parameter, path: str) -> Tensor:
         """Return the weight to move toward.
@@ -49,6 +53,8 @@ class SoftUpdate(nn.Cell):
         return found
 
     def construct(self, w: Tensor, other: Tensor) -> Tensor:
+        if self.tau == 1.0:
+            return other
         return (1.0 - self.tau) * w + self.tau * other
 
 
@@ -311,9 +317,10 @@ def add_noise(stddev: float, seed: int = 0) -> Rule:
 def soft_update(other: nn.Cell, tau: float) -> Rule:
     """Make a rule that moves the weight toward the one at the same path in another network.
 
-    ``(1 - tau) · w + tau · other``; with ``tau`` 1 it copies. The other network is only read. The
-    two networks need different parameter names, as they have inside one Cell, or after
-    ``target.update_parameters_name("target.")``.
+    ``(1 - tau) · w + tau · other``; with ``tau`` 1 it copies. Running statistics and integers that
+    the pattern selects are copied at each update, and weights are taken whatever their flags say.
+    The other network is only read. The two networks need different parameter names, as they have
+    inside one Cell, or after ``target.update_parameters_name("target.")``.
 
     Args:
         other: Network to move toward, built like the one that is updated.
