@@ -139,35 +139,10 @@ def _first_line(error: BaseException) -> str:
 
 # Slots of all optimizers of MindSpore 2.7 and 2.10, and what msgrad's own steps keep. A name in
 # front of a weight's is not enough: `backbone.fc.weight` may stand beside `fc.weight`.
-_SLOTS = frozenset(
-    [
-        "accum",
-        "accum_update",
-        "adam_m",
-        "adam_v",
-        "ax",
-        "ax_",
-        "exp_avg",
-        "exp_avg_sq",
-        "exp_inf",
-        "hold_flag",
-        "hold_mask",
-        "lamb_m",
-        "lamb_v",
-        "linear",
-        "max_exp_avg_sq",
-        "mean_grad",
-        "mean_square",
-        "moment",
-        "moment1",
-        "moment2",
-        "moments",
-        "momentum_buf",
-        "msgrad.rate",
-        "prev",
-        "stat",
-        "step_size",
-    ]
+_SLOTS = re.compile(
+    r"accum|accum_update|adam_[mv]|ax_?|exp_avg|exp_avg_sq|exp_inf|hold_flag|hold_mask|lamb_[mv]"
+    r"|linear|max_exp_avg_sq|mean_grad|mean_square|moment[12s]?|momentum_buf|msgrad\.rate"
+    r"|msgrad\.rate_made|prev|stat|step_size"
 )
 # A mask of a slot stands in front of the slot: `hold_mask.moments.<weight>`.
 _MASK = "hold_mask."
@@ -250,4 +225,4 @@ def _is_slot(name: str, known: Collection[str]) -> bool:
     if slot != _MASK:
         slot = slot.removeprefix(_MASK)
     # a slot without a dot before the weight was found by its name already
-    return not slot.endswith(".") or slot.removesuffix(".") in _SLOTS
+    return not slot.endswith(".") or _SLOTS.fullmatch(slot[:-1]) is not None

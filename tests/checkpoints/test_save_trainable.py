@@ -226,11 +226,11 @@ def test_a_network_with_layers_more_or_less_than_the_base_is_refused():
     mg.save_trainable(trained(), "head.ckpt")
     more = nn.SequentialCell(*list(network()), nn.Dense(2, 2))
     names = [p.name for p in more[4].get_parameters()]
-    with pytest.raises(mg.CheckpointError) as caught:
+    with pytest.raises(mg.CheckpointError, match="missing in the file: 4") as caught:
         mg.load_weights(more, "head.ckpt")
     assert caught.value.differences == [f"missing in the file: {name}" for name in names]
     less = nn.SequentialCell(*list(network())[:3])
-    with pytest.raises(mg.CheckpointError) as caught:
+    with pytest.raises(mg.CheckpointError, match="not in the network: 3") as caught:
         mg.load_weights(less, "head.ckpt")
     lost = [
         f"not in the network: 3.{n}" for n in ("moving_mean", "moving_variance", "gamma", "beta")
@@ -255,18 +255,18 @@ def test_what_is_frozen_on_the_loading_side_gets_its_value_and_stays_frozen():
 
 
 def dies(*_: object) -> None:
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("amid a save")
 
 
 def dies_half_way(entries: object, name: str, **_: object) -> None:
     Path(name).write_bytes(b"half")
-    raise KeyboardInterrupt
+    raise KeyboardInterrupt("amid a save")
 
 
 def save_and_be_killed(net: nn.Cell, owner: object, method: str, how: Callable[..., None]) -> None:
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(owner, method, how)
-        with pytest.raises(KeyboardInterrupt):
+        with pytest.raises(KeyboardInterrupt, match="amid a save"):
             mg.save_trainable(net, "head.ckpt")
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import sys
 
 import pytest
@@ -56,15 +57,13 @@ def test_only_what_looks_like_a_number_is_one(text, expected):
 
 @pytest.mark.parametrize(("text", "message"), BROKEN)
 def test_what_is_no_yaml_is_refused_at_its_line(text, message):
-    with pytest.raises(mg.PlanError) as caught:
+    with pytest.raises(mg.PlanError, match=rf"^{re.escape(message)}.*; write key: value lines$"):
         parse_document(text, "f.yaml")
-    assert str(caught.value).startswith(message)
-    assert str(caught.value).endswith("; write key: value lines")
 
 
 @pytest.mark.parametrize(("text", "line", "sign"), UNQUOTED)
 def test_a_pattern_that_yaml_reads_otherwise_is_to_be_put_in_quotes(text, line, sign):
-    with pytest.raises(mg.PlanError) as caught:
+    with pytest.raises(mg.PlanError, match="the file is no YAML: ") as caught:
         parse_document(text, "f.yaml")
     assert str(caught.value).startswith(f"f.yaml:{line}: the file is no YAML: ")
     assert str(caught.value).endswith(f"; put a name with {sign} in quotes")
@@ -112,7 +111,7 @@ def test_a_checker_converts_what_is_safe_and_notes_the_rest_in_the_order_of_line
     kinds = {"rate": number(), "name": TEXT, "count": whole(1)}
     found = checker.mapping((), document.values, kinds, "the config")
     assert found == {"rate": 0.001, "name": "10"}
-    with pytest.raises(mg.PlanError) as caught:
+    with pytest.raises(mg.PlanError, match="is no whole number") as caught:
         checker.raise_all()
     assert str(caught.value).splitlines() == [
         "f.yaml:3: count True of the config is no whole number; give 1 or more",

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+import re
 from fnmatch import fnmatchcase
 from typing import Any
 
@@ -107,9 +108,8 @@ DISAGREE = [
 def test_e1_two_rules_that_disagree_over_a_tied_weight_raise(rules, message):
     plan = mg.Plan.from_dict({"plan": rules})
     net = Tied()
-    with pytest.raises(mg.ConflictError) as caught:
+    with pytest.raises(mg.ConflictError, match=f"^{re.escape(message)}$") as caught:
         plan.apply(net)
-    assert str(caught.value) == message
     assert isinstance(caught.value, mg.PlanError)
     assert mg.frozen_state(net) == "trainable"
 
@@ -135,7 +135,9 @@ class Siamese(nn.Cell):
 
 def test_two_rules_that_disagree_over_a_cell_at_two_places_raise():
     plan = mg.Plan.from_dict({"plan": [{"stop": "left.0"}, {"stop": "right.0", "at": "input"}]})
-    with pytest.raises(mg.ConflictError) as caught:
+    with pytest.raises(
+        mg.ConflictError, match="says stop at output, rule 2 reaches the same cell"
+    ) as caught:
         plan.check(Siamese())
     assert str(caught.value) == (
         "rule 1 reaches 'left.0' and says stop at output, rule 2 reaches the same cell as "

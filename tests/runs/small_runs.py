@@ -55,7 +55,7 @@ class Killed(Exception):
 def killed_after(epoch):
     def report(done):
         if done.epoch == epoch:
-            raise Killed
+            raise Killed(f"after epoch {epoch}")
 
     return report
 

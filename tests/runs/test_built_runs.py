@@ -36,7 +36,7 @@ def test_what_a_cpu_cannot_do_is_turned_off_and_said_once(caplog):
 
 def test_an_ascend_that_is_not_there_is_told_at_the_key_of_the_config(monkeypatch):
     monkeypatch.setattr(_build, "why_not_ascend", lambda: ("there is none", "plug one in"))
-    with pytest.raises(mg.DeviceError) as told:
+    with pytest.raises(mg.DeviceError, match="cannot be used, there is none; plug") as told:
         build(config("", "device_target=Ascend"))
     assert str(told.value) == (
         "--set device_target=Ascend: device_target 'Ascend' cannot be used, there is none; plug "
@@ -84,7 +84,7 @@ def test_files_are_looked_for_before_the_task_is_imported():
 
 def refused(task, text="", *changes):
     Path("t.py").write_text(task)
-    with pytest.raises(mg.PlanError) as told:
+    with pytest.raises(mg.PlanError, match="; ") as told:
         build(config(text, "task=t.py", *changes), dry=True)
     return str(told.value)
 

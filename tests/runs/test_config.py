@@ -30,7 +30,7 @@ def write(text: str, head: str = "task: t.py\n") -> str:
 
 
 def refused(path: str, changes=()) -> str:
-    with pytest.raises(mg.PlanError) as told:
+    with pytest.raises(mg.PlanError, match="; ") as told:
         load_config(path, changes)
     return str(told.value)
 
@@ -116,7 +116,7 @@ def test_all_that_is_wrong_is_told_at_once_in_the_order_of_the_lines():
     """Keys of the run, of its optimizer and of its plan, one line each; nothing was built."""
     text = "optimizer: {name: Momentum, momentum: 1, beta: 2}\nepoch_size: x\nplan:\n- freez: a"
     path = write(text, "mode: grap\n")
-    with pytest.raises(mg.PlanError) as told:
+    with pytest.raises(mg.PlanError, match="task") as told:
         load_config(path)
     assert [(p.line, p.message.partition(" ")[0]) for p in told.value.problems] == [
         (None, "task"),
@@ -247,7 +247,7 @@ def test_a_change_does_not_hide_the_line_of_what_it_left():
 
 def test_files_that_the_run_reads_are_looked_for_before_anything_is_built():
     config = load_config(write("data_dir: nowhere\nckpt_path: lost.ckpt"), ["ckpt_path=gone.ckpt"])
-    with pytest.raises(mg.PlanError) as told:
+    with pytest.raises(mg.PlanError, match="nowhere") as told:
         config.check_paths()
     here = str(Path.cwd())
     assert str(told.value).splitlines() == [

@@ -34,7 +34,7 @@ def test_a_run_that_is_killed_and_resumed_equals_one_that_is_not(text):
     whole = build(config(text, "epoch_size=3", "name=whole"))
     told = train(whole).epochs
     first = build(config(text, "epoch_size=3", "name=parts"))
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="after epoch"):
         train(first, report=killed_after(1))
     second = build(config(text, "epoch_size=3", "name=parts"))
     figures = train(second, resume="runs/parts")

@@ -202,7 +202,7 @@ def test_other_data_are_not_gone_on_with(used, monkeypatch):
 @pytest.mark.parametrize("named", ["runs/A", "runs/A/last", "runs/A/"])
 def test_a_run_goes_on_where_it_lies_and_the_folder_of_the_config_keeps_its_run(used, named):
     """Made with another ckpt_save_dir on the command line, and resumed without it."""
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="after epoch"):
         train(eager("ckpt_save_dir=runs/A"), report=killed_after(1))
     before = content(used)
     run = eager()
@@ -215,7 +215,7 @@ def test_a_run_goes_on_where_it_lies_and_the_folder_of_the_config_keeps_its_run(
 
 def test_a_folder_in_the_file_of_the_config_is_not_where_another_run_goes_on(used, caplog):
     text = "ckpt_save_dir: runs/c\n"
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="after epoch"):
         train(eager("ckpt_save_dir=runs/A", text=text), report=killed_after(1))
     before = content(used)
     train(eager(text=text), resume="runs/A")

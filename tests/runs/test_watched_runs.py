@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from pathlib import Path
 
 import mindspore as ms
@@ -124,7 +125,7 @@ def test_a_stage_ends_where_its_metric_does_not_improve_and_the_next_begins_with
 def test_a_run_with_stages_that_a_metric_ends_is_exact_under_resume(epoch):
     whole = scored(SCORES, "name=whole", text=UNTIL)
     told = train(whole)
-    with pytest.raises(Killed):
+    with pytest.raises(Killed, match="after epoch"):
         train(scored(SCORES, text=UNTIL), report=killed_after(epoch))
     rest = scored(SCORES, text=UNTIL, done=epoch)
     figures = train(rest, resume="runs/c")
@@ -171,9 +172,8 @@ KEYS = [
 
 @pytest.mark.parametrize(("text", "message"), KEYS)
 def test_what_a_watch_cannot_be_is_told_at_its_line(text, message):
-    with pytest.raises(mg.PlanError) as told:
+    with pytest.raises(mg.PlanError, match=rf"^c\.yaml:7: {re.escape(message)}"):
         config(text)
-    assert str(told.value).startswith(f"c.yaml:7: {message}")
 
 
 def test_the_keys_survive_the_resolved_config():

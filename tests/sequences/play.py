@@ -213,7 +213,7 @@ def drawn(chance: random.Random, most: int = MOST) -> list[Action]:
     ]
 
 
-def play(actions: list[Action], *, graph: bool, folder: Path) -> None:
+def assert_no_other_bit_moves(actions: list[Action], *, graph: bool, folder: Path) -> None:
     """Play a sequence from a fresh network; raises AssertionError where the model disagrees."""
     ms.set_context(mode=ms.GRAPH_MODE if graph else ms.PYNATIVE_MODE)
     played = Play(folder)
@@ -233,7 +233,7 @@ def main() -> int:
         actions, graph = drawn(chance), chance.random() < 0.5
         with tempfile.TemporaryDirectory() as folder:
             try:
-                play(actions, graph=graph, folder=Path(folder))
+                assert_no_other_bit_moves(actions, graph=graph, folder=Path(folder))
             except Exception as error:
                 failed.append(seed)
                 print(f"seed {seed}, graph {graph}: {type(error).__name__}: {error}\n  {actions}")
