@@ -12,7 +12,7 @@ from mindspore import Parameter, nn
 
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.errors import ArgumentError, ArgumentTypeError
-from msgrad.freezing import Record, cannot_hold, is_held, is_norm, records_of
+from msgrad.freezing import Record, cannot_hold, forward_writes, is_held, is_norm, records_of
 from msgrad.network import inner_network, places, select
 from msgrad.optim import optimizers_in, rates_by_weight
 from msgrad.training import TrainStep
@@ -135,6 +135,7 @@ def explain(
         *told.by_wrappers(),
         *told.by_layers(),
         *told.by_mistake(),
+        *told.by_forward(),
     ]
     last = max(number for number, reason in enumerate(reasons) if reason.decides)
     return Explanation(
@@ -154,12 +155,15 @@ class _Told:
         self.name = str(self.parameter.name)
         self.net = inner_network(net)
         self.record = records_of(self.net)[id(self.parameter)]
+        self.written = forward_writes(self.net).get(id(self.parameter), "")
         self.places = [place for place in places(self.net) if place.parameter is self.parameter]
 
     def may_move(self, optimizers: Sequence[nn.Cell]) -> bool:
         """Whether it may move: with optimizers, where one holds it and does not keep it."""
         if self.record.statistic:
             return not all(is_held(place.owner) for place in self.places)
+        if self.written:
+            return True
         if not optimizers:
             return self.record.trains
         return any(self._is_in(o) and not _keeps(o, self.name) for o in optimizers)
@@ -182,6 +186,11 @@ class _Told:
         for number, claim in enumerate(record.claims):
             how = " as well" if number or not record.own_flag else f", over {over}"
             yield Reason("freeze", f"{claim.patterns} keeps it{how}", not number)
+
+    def by_forward(self) -> Iterator[Reason]:
+        """Tell of a cell that writes it itself, which no freeze holds."""
+        if self.written:
+            yield Reason("forward pass", f"{self.written} writes it, frozen or not", True)
 
     def by_plan(self, plan: Rules | None) -> Iterator[Reason]:
         """Tell what the rules of a plan say of it."""

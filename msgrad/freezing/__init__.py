@@ -26,7 +26,8 @@ from msgrad.freezing._freeze import (
     make_claims,
     unfreeze,
 )
-from msgrad.freezing._unheld import active_dropout, cannot_hold, own_methods
+from msgrad.freezing._unheld import active_dropout, cannot_hold
+from msgrad.freezing._writes import forward_writes, own_methods
 
 __all__ = [
     "BY_FLAG",
@@ -40,6 +41,7 @@ __all__ = [
     "cannot_hold",
     "claims_changed",
     "claims_version",
+    "forward_writes",
     "freeze",
     "frozen_state",
     "is_frozen",

@@ -14,6 +14,7 @@ from mindspore import Parameter, nn
 
 from msgrad.freezing import _claims
 from msgrad.freezing._claims import BY_FLAG, records_of, statistic_names
+from msgrad.freezing._writes import forward_writes
 from msgrad.network import children, collector_paused, every_cell, forget_compiled, recall_compiled
 
 _HELD = "_msgrad_held"
@@ -161,7 +162,7 @@ def _children_first(net: nn.Cell) -> Iterator[nn.Cell]:
 def note_moving(net: nn.Cell, weights: Iterable[Parameter]) -> None:
     """Note that these weights, and the statistics that adapt now, may move from here on."""
     records = records_of(net)
-    for key in {id(weight) for weight in weights} | _adapting(net):
+    for key in ({id(weight) for weight in weights} | _adapting(net)) & records.keys():
         records[key].has_moved = True
     for record in records.values():
         if record.held_by_flag:
@@ -187,9 +188,9 @@ def may_have_moved(net: nn.Cell) -> list[Parameter]:
 
 
 def _adapting(net: nn.Cell) -> set[int]:
-    """Return the ids of the running statistics that no freeze holds."""
+    """Return the ids of the running statistics that no freeze holds, and of what a cell writes."""
     held = wholly_frozen(net)
-    return {
+    return set(forward_writes(net)) | {
         id(cell.__dict__["_params"][name])
         for cell in every_cell(net)
         if id(cell) not in held

@@ -8,7 +8,7 @@ import logging
 import sys
 import textwrap
 import warnings
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from functools import cache, reduce
 from types import FunctionType
 
@@ -16,6 +16,7 @@ from mindspore import mint, nn, ops
 
 from msgrad.freezing._behaviour import is_held
 from msgrad.freezing._claims import INSTANCE_NORMS, Record, statistic_names
+from msgrad.freezing._writes import free_write, own_methods
 from msgrad.network import cell_paths, core_of, layers_of
 
 logger = logging.getLogger("msgrad")
@@ -74,7 +75,9 @@ def cannot_hold(cell: nn.Cell) -> str | None:
     if getattr(cell, "track_running_stats", None) is False:
         return "it keeps no running statistics to normalise with"
     where = _free_dropout(type(cell))
-    return f"{where} calls dropout without training=self.training" if where else None
+    if where:
+        return f"{where} calls dropout without training=self.training"
+    return free_write(cell)
 
 
 @cache
@@ -95,14 +98,6 @@ def _free_dropout(kind: type[nn.Cell]) -> str:
             if not _depends(call):
                 return f"line {start + call.lineno - 1} of {method.__qualname__}"
     return ""
-
-
-def own_methods(kind: type[nn.Cell]) -> Iterator[FunctionType]:
-    for owner in kind.__mro__:
-        if issubclass(owner, nn.Cell) and not owner.__module__.startswith("mindspore."):
-            for value in vars(owner).values():
-                if isinstance(value, FunctionType):
-                    yield inspect.unwrap(value)
 
 
 def _drops(call: ast.Call, method: FunctionType) -> bool:
