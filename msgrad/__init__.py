@@ -8,9 +8,25 @@ from typing import TYPE_CHECKING
 if TYPE_CHECKING:
     from msgrad import errors as errors
     from msgrad import runs as runs
-    from msgrad.auditing import Audit, Explanation, LayerRecord, WeightMonitor, audit, explain
+    from msgrad.auditing import (
+        Audit,
+        AuditRow,
+        Explanation,
+        Finding,
+        LayerRecord,
+        Reason,
+        WeightMonitor,
+        audit,
+        explain,
+    )
     from msgrad.backend import use_device
-    from msgrad.checkpoints import LoadReport, diff_checkpoints, load_weights, save_trainable
+    from msgrad.checkpoints import (
+        CheckpointMovement,
+        LoadReport,
+        diff_checkpoints,
+        load_weights,
+        save_trainable,
+    )
     from msgrad.errors import (
         ArgumentError,
         ArgumentTypeError,
@@ -27,7 +43,11 @@ if TYPE_CHECKING:
     )
     from msgrad.freezing import Freeze, freeze, frozen_state, is_frozen, unfreeze
     from msgrad.network import (
+        CellPattern,
+        CellSummary,
         Movement,
+        MovementRow,
+        Pattern,
         Selection,
         Snapshot,
         Summary,
@@ -37,9 +57,9 @@ if TYPE_CHECKING:
         summary,
     )
     from msgrad.optim import HoldOptimizer, layer_decay, no_decay, param_groups
-    from msgrad.plans import Plan
+    from msgrad.plans import Applied, AuditSettings, Plan, PlanRule, PlanStage, Until
     from msgrad.replay import Replay, replay_frozen
-    from msgrad.training import Schedule, Stage, TrainStep, gradual_stages
+    from msgrad.training import Position, Schedule, Stage, TrainStep, gradual_stages
     from msgrad.updates import (
         MovingAverage,
         WeightUpdates,
@@ -67,15 +87,22 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 
 __all__ = [
+    "Applied",
     "ArgumentError",
     "ArgumentTypeError",
     "Audit",
     "AuditError",
+    "AuditRow",
+    "AuditSettings",
+    "CellPattern",
+    "CellSummary",
     "CellWrapper",
     "CheckpointError",
+    "CheckpointMovement",
     "ConflictError",
     "DeviceError",
     "Explanation",
+    "Finding",
     "Freeze",
     "FrozenWeightError",
     "HoldOptimizer",
@@ -83,12 +110,18 @@ __all__ = [
     "LoadReport",
     "MissingPackageError",
     "Movement",
+    "MovementRow",
     "MovingAverage",
     "MsgradError",
     "NoMatchError",
+    "Pattern",
     "Plan",
     "PlanError",
+    "PlanRule",
+    "PlanStage",
+    "Position",
     "PrintWeights",
+    "Reason",
     "Replay",
     "ReverseGradient",
     "ScaleGradient",
@@ -100,6 +133,7 @@ __all__ = [
     "StopGradient",
     "Summary",
     "TrainStep",
+    "Until",
     "WeightMonitor",
     "WeightUpdates",
     "audit",

@@ -1,4 +1,4 @@
-"""Numbers and names as text."""
+"""Numbers, names and tables as text."""
 
 from __future__ import annotations
 
@@ -14,3 +14,24 @@ def few(names: Sequence[str], most: int = 5, comma: str = ", ") -> str:
     """Write the first of some names or texts, and how many more there are."""
     more = f" and {len(names) - most} more" if len(names) > most else ""
     return comma.join(names[:most]) + more
+
+
+def short_number(number: int, unit: str = "") -> str:
+    """Return a number with one decimal and the prefix k, M, G or T, of steps of a thousand."""
+    if number < 1000:
+        return f"{number} {unit}".rstrip()
+    power = next(power for power in (1, 2, 3, 4) if round(number / 1000**power, 1) < 1000)
+    return f"{number / 1000**power:.1f} {'kMGT'[power - 1]}{unit}"
+
+
+def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+    """Return a table as plain text, its columns aligned.
+
+    Examples:
+        >>> print(plain_table(["weight", "change"], [["fc.bias", "0.5"]]))
+        weight   change
+        fc.bias  0.5
+    """
+    lines = [list(head), *map(list, rows)]
+    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
+    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)

@@ -10,10 +10,7 @@ import json
 import sys
 
 import msgrad as mg
-from msgrad.runs import build, load_config
-from msgrad.runs._config import Config
-from msgrad.runs._evaluate import evaluate
-from msgrad.runs._folder import WEIGHTS
+from msgrad.runs import Config, build, evaluate, load_config
 
 
 def read(arguments: argparse.Namespace) -> Config:
@@ -25,7 +22,7 @@ def read(arguments: argparse.Namespace) -> Config:
     if named and not arguments.ckpt_path:
         return load_config(arguments.config, arguments.set)
     config = load_config(arguments.config, [*arguments.set, "ckpt_path=null"])
-    path = arguments.ckpt_path or str(config.save_dir / WEIGHTS)
+    path = arguments.ckpt_path or str(config.weights)
     return load_config(arguments.config, [*arguments.set, f"ckpt_path={json.dumps(path)}"])
 
 

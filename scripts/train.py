@@ -12,7 +12,7 @@ try:
     from rich.console import Console
 
     import msgrad as mg
-    from msgrad.cli._train import Progress, print_epoch, print_figures, title
+    from msgrad.cli import Progress
     from msgrad.runs import build, load_config, train
     from report import draw, verdict, weights_table
 except ImportError as error:
@@ -26,12 +26,12 @@ def run(arguments: argparse.Namespace) -> bool:
     first = {weight.name: weight.asnumpy().copy() for weight in shown}
     console = Console(highlight=False)
     if run.rank == 0:
-        console.rule(title(run))
+        console.rule(str(run))
     figures = train(
         run,
         resume=arguments.resume,
         overwrite=arguments.overwrite,
-        report=print_epoch,
+        report=print,
         tick=Progress(),
     )
     if run.rank == 0:
@@ -40,7 +40,7 @@ def run(arguments: argparse.Namespace) -> bool:
                 console.print(weights_table(first[weight.name], weight.asnumpy()))
             console.print(verdict(figures.movement, weight.name), style="bold")
         draw(run.config.save_dir / "layers.png", figures, run.config.name)
-        print_figures(run, figures)
+        print(figures)
     return not figures.broken
 
 

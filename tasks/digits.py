@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 FILE = Path(__file__).resolve().parent.parent / "data" / "digits.npz"
 HELD_OUT = 360

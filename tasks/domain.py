@@ -16,7 +16,7 @@ from mindspore import Tensor, nn, ops
 from digits import HELD_OUT, load_digits
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 SPECKLE = 0.7  # the most ink that the paper has in a pixel, as a fraction of full ink
 

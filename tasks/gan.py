@@ -17,7 +17,7 @@ from mindspore import Tensor, nn, ops
 from digits import load_digits
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 NOISE = 16
 PIXELS = 64

@@ -9,7 +9,7 @@ import numpy as np
 from mindspore import Tensor, nn, ops
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 X = np.linspace(-1, 1, 4, dtype=np.float32)[:, None]
 Y = X**2

@@ -14,7 +14,7 @@ from mindspore.dataset import transforms, vision
 import msgrad as mg
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 EXPANSION = 4
 FULL = 255.0

@@ -12,7 +12,7 @@ from mindspore import Tensor, nn, ops
 from digits import digits_dataset, load_digits
 
 if TYPE_CHECKING:
-    from msgrad.runs._config import Config
+    from msgrad.runs import Config
 
 CLASSES = 5
 FIRST = {"low": 0, "high": 5}  # the digit of class 0, for each head

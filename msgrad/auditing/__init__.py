@@ -1,14 +1,18 @@
 """What moved and why: audit, explanation, monitor, and their table, picture and page."""
 
 from msgrad.auditing._audit import Audit, audit
-from msgrad.auditing._explain import Explanation, explain
+from msgrad.auditing._explain import Explanation, Reason, explain
 from msgrad.auditing._monitor import WeightMonitor
 from msgrad.auditing._record import LayerRecord
+from msgrad.auditing._rows import AuditRow, Finding
 
 __all__ = [
     "Audit",
+    "AuditRow",
     "Explanation",
+    "Finding",
     "LayerRecord",
+    "Reason",
     "WeightMonitor",
     "audit",
     "explain",

@@ -35,6 +35,17 @@ class AuditRow:
         state_changed: Whether optimizer state of this parameter moved; None where it has none.
         verdict: One of `VERDICTS`.
         reason: Why, in one sentence.
+
+    Examples:
+        >>> import mindspore as ms
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss()).set_train()
+        >>> row = mg.audit(step, ms.ops.ones((2, 4)), ms.ops.zeros((2, 2))).rows[0]
+        >>> row.name, row.verdict, row.bits_changed, row.rule
+        ('0.weight', 'held', 0, "freeze('0')")
     """
 
     name: str
@@ -68,6 +79,10 @@ class Finding:
         message: One sentence.
         names: The parameters or cells that it is about.
         problem: Whether it is a fault; otherwise it is worth knowing, and no more.
+
+    Examples:
+        >>> Finding("nothing moved", "no weight moved in 3 steps; raise the rate").problem
+        True
     """
 
     kind: str

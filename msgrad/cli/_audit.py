@@ -11,17 +11,17 @@ from msgrad.cli._terminal import FOUND, OK
 from msgrad.runs import StepAudit, audits, build, first_batch, load_config
 
 
-def audit(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Print the audit of every train step in every stage; 1 where one found problems."""
     config = load_config(given.config, given.set)
     # a batch of the task stands in for data that is not there
-    run = build(config, data=False)
-    batch, absent = first_batch(run)
-    if absent is not None and run.rank == 0:
+    audited = build(config, data=False)
+    batch, absent = first_batch(audited)
+    if absent is not None and audited.rank == 0:
         print(f"msgrad: {absent}\nmsgrad: the audit takes a batch of the task", file=sys.stderr)
     settings = config.plan.audit
-    found = list(audits(run, batch, *([settings.steps] if settings is not None else [])))
-    if run.rank == 0:
+    found = list(audits(audited, batch, *([settings.steps] if settings is not None else [])))
+    if audited.rank == 0:
         _print(found, given)
         _write_pages(found, given.html)
     return OK if all(each.audit.ok for each in found) else FOUND

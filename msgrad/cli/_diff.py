@@ -15,7 +15,7 @@ from msgrad.network import MovementRow, fold_cells, select_names
 _MOST_LINES = 60
 
 
-def diff(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Print what moved from one checkpoint to another; 1 where a held weight did."""
     previous = logging.root.manager.disable
     # what MindSpore logs of a damaged file is said again by the error

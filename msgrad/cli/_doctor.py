@@ -45,7 +45,7 @@ class Check:
     remedy: str = ""
 
 
-def doctor(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Print a line for each thing that was looked at; 1 where one is not as it has to be."""
     found = list(checks())
     if given.json:

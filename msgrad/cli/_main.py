@@ -76,7 +76,7 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _imported(command: str) -> Callable[[argparse.Namespace], int]:
     """Return the function of a command; its module imports MindSpore."""
-    return getattr(import_module(f"msgrad.cli._{command}"), command)
+    return import_module(f"msgrad.cli._{command}").run
 
 
 def _cannot_start(error: Exception, given: argparse.Namespace) -> int:

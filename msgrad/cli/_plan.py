@@ -8,9 +8,9 @@ import sys
 import textwrap
 from collections.abc import Sequence
 
-from msgrad._text import count
+from msgrad._text import count, few, short_number
 from msgrad.cli._terminal import OK, print_table
-from msgrad.network import fold, fold_cells, short_number
+from msgrad.network import fold, fold_cells
 from msgrad.runs import (
     ADAPTS,
     KEPT,
@@ -33,11 +33,11 @@ _MOST_PATTERNS = 3
 _FIXED = (ADAPTS, KEPT, UNTRAINABLE)
 
 
-def plan(given: argparse.Namespace) -> int:
+def run(given: argparse.Namespace) -> int:
     """Print what a config would do to every parameter."""
-    run = build(load_config(given.config, given.set), dry=True)
-    inputs = run.task.call("inputs", run.config) if given.reach else None
-    found = dry_run(run, inputs)
+    built = build(load_config(given.config, given.set), dry=True)
+    inputs = built.task.call("inputs", built.config) if given.reach else None
+    found = dry_run(built, inputs)
     if given.json:
         print(found.to_json())
     else:
@@ -136,17 +136,12 @@ def _short(label: str) -> str:
 
 def _taken(found: DryRun, rule: TakenBy) -> str:
     if rule.cells:
-        return f"{count(len(rule.takes), 'cell')}: {_some(list(fold(rule.takes)))}"
+        return f"{count(len(rule.takes), 'cell')}: {few(list(fold(rule.takes)), _MOST_PATTERNS)}"
     taken = set(rule.takes)
     # a cell is named as a whole where all that can train in it is taken
     kinds = {f.name: f.name in taken for f in found.stages[0].fates if f.fate not in _FIXED}
     folded = [pattern for pattern, names in fold_cells(kinds).items() if names[0] in taken]
-    return f"{count(len(taken), 'weight')}: {_some(folded)}"
-
-
-def _some(patterns: Sequence[str]) -> str:
-    more = len(patterns) - _MOST_PATTERNS
-    return ", ".join(patterns[:_MOST_PATTERNS]) + (f" and {more} more" if more > 0 else "")
+    return f"{count(len(taken), 'weight')}: {few(folded, _MOST_PATTERNS)}"
 
 
 def _totals(name: str, stage: StageFates) -> tuple[str, ...]:

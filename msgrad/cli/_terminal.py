@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import sys
+import time
 from collections.abc import Sequence
 from typing import TextIO
 
 from msgrad._extras import needed
+from msgrad._text import plain_table
 from msgrad.errors import MissingPackageError
 
-_GAP = "  "
 _LONGEST = 30
 
 
@@ -34,19 +35,6 @@ def print_table(
     print(plain_table(head, rows), file=out)
 
 
-def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
-    """Return a table as plain text.
-
-    Examples:
-        >>> print(plain_table(["weight", "change"], [["fc.bias", "0.5"]]))
-        weight   change
-        fc.bias  0.5
-    """
-    lines = [list(head), *map(list, rows)]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join(_GAP.join(map(str.ljust, line, widths)).rstrip() for line in lines)
-
-
 def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO) -> None:
     table = needed("rich.table", "a table").Table(box=needed("rich.box", "a table").SIMPLE_HEAD)
     text = needed("rich.text", "a table").Text
@@ -59,6 +47,26 @@ def _print_rich(head: Sequence[str], rows: Sequence[Sequence[str]], file: TextIO
         # as text, since brackets would be read as markup
         table.add_row(*map(text, row))
     needed("rich.console", "a table").Console(file=file).print(table)
+
+
+class Progress:
+    """A line on a terminal that counts the steps of an epoch, written over again.
+
+    Args:
+        tell: Whether to write at all; where the output is no terminal nothing is written.
+    """
+
+    def __init__(self, tell: bool = True) -> None:
+        self._tell = tell and sys.stdout.isatty()
+        self._next = 0.0
+
+    def __call__(self, done: int, size: int) -> None:
+        """Count one step; a few times a second it is written."""
+        now = time.monotonic()
+        if self._tell and (now >= self._next or done == size):
+            self._next = now + 0.2
+            text = f"step {done}/{size}" if done < size else ""
+            print(f"\r\033[K{text}", end="", flush=True)
 
 
 REMEDY = "pip install 'mindspore>=2.7' 'numpy>=1.26,<2'"

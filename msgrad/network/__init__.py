@@ -27,7 +27,7 @@ from msgrad.network._snapshot import (
     fingerprint_of,
 )
 from msgrad.network._source import Source, called_by, closure_of, source_of
-from msgrad.network._summary import Summary, inner_network, short_number, summary
+from msgrad.network._summary import CellSummary, Summary, inner_network, summary
 from msgrad.network._tree import (
     cell_paths,
     children,
@@ -56,6 +56,7 @@ from msgrad.network._values import (
 __all__ = [
     "CellMatcher",
     "CellPattern",
+    "CellSummary",
     "GradientCell",
     "Movement",
     "MovementRow",
@@ -109,7 +110,6 @@ __all__ = [
     "select",
     "select_cells",
     "select_names",
-    "short_number",
     "show",
     "silence",
     "sorted_reach",

@@ -15,9 +15,11 @@ from msgrad.network._tree import collector_paused
 Pattern: TypeAlias = (
     "str | type[nn.Cell] | Callable[[str, Parameter], bool] | Parameter | Sequence[Pattern]"
 )
+"""What takes parameters: a name or a shape of names, a Cell class, a function, a list of these."""
 CellPattern: TypeAlias = (
     "str | type[nn.Cell] | Callable[[str, nn.Cell], bool] | nn.Cell | Sequence[CellPattern]"
 )
+"""What takes cells: a path or a shape of paths, a Cell class, a function, a Cell, a list."""
 
 
 class Selection(Sequence[Parameter]):

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 
 from mindspore import Parameter, nn
 
+from msgrad._text import short_number
 from msgrad.errors import ArgumentTypeError
 from msgrad.network._tree import layers_of, paths_of, places
 
@@ -188,14 +189,6 @@ def _aligned(rows: list[tuple[str, ...]]) -> list[str]:
         f"  {held_bytes:>{width[4]}} of {all_bytes:>{width[5]}}"
         for name, held, all_, share, held_bytes, all_bytes in rows
     ]
-
-
-def short_number(number: int, unit: str = "") -> str:
-    """Return a number with one decimal and the prefix k, M, G or T, of steps of a thousand."""
-    if number < 1000:
-        return f"{number} {unit}".rstrip()
-    power = next(power for power in (1, 2, 3, 4) if round(number / 1000**power, 1) < 1000)
-    return f"{number / 1000**power:.1f} {'kMGT'[power - 1]}{unit}"
 
 
 def _percent(part: int, whole: int) -> str:

@@ -1,8 +1,10 @@
 """Rules and stages from a dict or YAML, resolved in a network, put in force."""
 
 from msgrad.plans._document import Document, KeyPath, parse_document, read_document
+from msgrad.plans._keys import AuditSettings
 from msgrad.plans._plan import Applied, Plan
 from msgrad.plans._resolve import ResolvedRules
+from msgrad.plans._rule import PlanRule
 from msgrad.plans._schema import (
     MAPPING,
     PATTERNS,
@@ -20,6 +22,7 @@ from msgrad.plans._until import MODES, Until, read_until
 
 __all__ = [
     "Applied",
+    "AuditSettings",
     "Checker",
     "Document",
     "KeyPath",
@@ -28,6 +31,7 @@ __all__ = [
     "MODES",
     "PATTERNS",
     "Plan",
+    "PlanRule",
     "PlanStage",
     "ResolvedRules",
     "SWITCH",

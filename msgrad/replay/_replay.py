@@ -109,6 +109,24 @@ class Replay:
         refused: Paths of other frozen cells, and why their output cannot be kept.
         hits: Batches that were read so far.
         misses: Batches that had to be computed.
+
+    Raises:
+        ArgumentError: As in `replay_frozen`.
+        ConflictError: As in `replay_frozen`.
+
+    Examples:
+        >>> import numpy as np
+        >>> from mindspore import dataset, nn
+        >>> import msgrad as mg
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2))
+        >>> _ = mg.freeze(net, "0")
+        >>> step = mg.TrainStep(net, lambda p: nn.SGD(p, 0.1), nn.MSELoss()).set_train()
+        >>> rows = np.eye(4, dtype=np.float32), np.ones((4, 2), np.float32)
+        >>> data = dataset.NumpySlicesDataset(rows, shuffle=False).batch(2)
+        >>> with mg.replay_frozen(step, data, augmented=False) as replay:
+        ...     losses = list(replay.epoch())
+        ...     replay.hits, replay.misses
+        (2, 0)
     """
 
     def __init__(

@@ -21,6 +21,11 @@ class StepAudit:
         step: The name of the train step.
         stage: The stage, from 1; None where the plan has none.
         audit: What it found.
+
+    Examples:
+        >>> from msgrad import Audit
+        >>> StepAudit("train", 1, Audit(rows=(), findings=(), steps=3)).audit.ok
+        True
     """
 
     step: str
@@ -35,6 +40,29 @@ def audits(run: Run, batch: Sequence[Tensor], steps: int = 3) -> Iterator[StepAu
         run: The run, before it trains.
         batch: What the steps are called with.
         steps: Real steps that each audit makes and takes back.
+
+    Yields:
+        The audits, stage by stage; the run stands in that stage while one is taken.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import audits, build, first_batch, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> run = build(load_config("run.yaml"))
+        >>> batch, _ = first_batch(run)
+        >>> [(found.step, found.stage, found.audit.ok) for found in audits(run, batch)]
+        [('train', None, True)]
     """
     for stage in each_stage(run):
         for name, step in run.steps.items():
@@ -53,6 +81,25 @@ def first_batch(run: Run, dataset: Dataset | None = None) -> tuple[tuple[Tensor,
 
     Raises:
         PlanError: There is neither data nor a function ``inputs`` in the task.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import build, first_batch, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> batch, absent = first_batch(build(load_config("run.yaml")))
+        >>> [each.shape for each in batch], absent
+        ([(4, 4), (4, 2)], None)
     """
     try:
         batches = dataset or _batches(run)

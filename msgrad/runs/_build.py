@@ -10,6 +10,7 @@ from typing import Any
 import mindspore as ms
 from mindspore import Tensor, communication, nn
 
+from msgrad._text import count
 from msgrad.backend import use_device, why_not_ascend
 from msgrad.checkpoints import load_weights
 from msgrad.errors import DeviceError, PlanError
@@ -38,6 +39,28 @@ class Run:
         steps: The train steps by name; one without a name is called ``train``.
         schedule: The stages; None where the plan has none.
         rank: The number of this process among those that train together.
+        makers: What makes the optimizer of each step of a list of parameters.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import build, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> run = build(load_config("run.yaml"))
+        >>> print(run)
+        run on CPU, graph mode, 1 epoch
+        >>> run.steps["train"].trainable
+        ['2.weight', '2.bias']
     """
 
     config: Config
@@ -49,6 +72,12 @@ class Run:
     schedule: Schedule | None
     rank: int = 0
     makers: dict[str, Callable[[Any], nn.Cell]] = field(default_factory=dict, repr=False)
+
+    def __str__(self) -> str:
+        config = self.config
+        stages = [] if self.schedule is None else [count(len(self.schedule.stages), "stage")]
+        parts = [f"{config.name} on {self.device}", f"{config.mode} mode"]
+        return ", ".join([*parts, count(config.epoch_size, "epoch"), *stages])
 
 
 def build(config: Config, *, dry: bool = False, data: bool = True) -> Run:
@@ -66,6 +95,24 @@ def build(config: Config, *, dry: bool = False, data: bool = True) -> Run:
         PlanError: The task or the plan does not fit, or files are not there.
         CheckpointError: ``ckpt_path`` does not fit the network.
         DeviceError: The device cannot be used.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import build, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> build(load_config("run.yaml"), dry=True).applied.frozen
+        ['0.weight', '0.bias']
     """
     checker = Checker(config.source)
     if not dry:

@@ -53,6 +53,13 @@ class Config:
             False keeps none.
         early_stop: The metric that ends the run where it does not improve any more.
         source: Where the keys stand.
+
+    Examples:
+        >>> import msgrad as mg
+        >>> from msgrad.runs import Config
+        >>> config = Config("task.py", mg.Plan.from_dict({"plan": [{"freeze": "0"}]}), name="first")
+        >>> str(config.weights)
+        'runs/first/weights.ckpt'
     """
 
     task: str
@@ -85,6 +92,11 @@ class Config:
     def save_dir(self) -> Path:
         """Where the run leaves what it writes."""
         return Path(self.ckpt_save_dir or Path("runs", self.name))
+
+    @property
+    def weights(self) -> Path:
+        """The checkpoint that the run leaves at its end, of all weights."""
+        return self.save_dir / "weights.ckpt"
 
     @property
     def shard(self) -> dict[str, int]:
@@ -184,6 +196,15 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
         PlanError: The file cannot be read, or keys or values cannot be used: all of them, each with
             its line and the remedy.
         MissingPackageError: PyYAML is not installed.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import load_config
+        >>> Path("task.py").touch()
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], seed: 3}")
+        >>> config = load_config("run.yaml", ["optimizer.learning_rate=0.01"])
+        >>> config.name, config.seed, config.optimizer.learning_rate
+        ('run', 3, 0.01)
     """
     document = override(read_document(path), changes)
     checker = Checker(document)

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import json
 import logging
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from mindspore import Parameter, Tensor, nn
+from mindspore import Tensor, nn
 
 from msgrad._text import count
 from msgrad.freezing import Record, records_of
@@ -38,6 +38,10 @@ class Fate:
         rate: Its learning rate, if the optimizer has it.
         decay: Its weight decay, likewise.
         updates: The update rules that change it.
+
+    Examples:
+        >>> Fate("0.bias", (8,), 32, "frozen", "rule 1 (run.yaml:1)").moves
+        False
     """
 
     name: str
@@ -60,70 +64,54 @@ class Fate:
         return self.fate in (ADAPTS, KEPT)
 
 
-class Judge:
-    """Says the fate of each parameter under one step as it stands.
+def _outcomes(step: TrainStep, rules: ResolvedRules, lost: Mapping[str, str]) -> Iterator[Fate]:
+    """Say of each parameter what becomes of it under a step as it stands.
 
     Args:
         step: The step, brought to its stage.
         rules: What the rules of the plan say of the network.
         lost: What no gradient reaches, by name, and what stops it.
     """
+    records, rates = records_of(rules.net), rates_by_weight(step.optimizer)
+    trains, kept = set(step.trainable), _kept_statistics(rules.net)
+    indices = {id(p): n for n, p in enumerate(rules.parameters.members)}
+    # network order, each once
+    for parameter in rules.net.get_parameters():
+        key, name = id(parameter), str(parameter.name)
+        if name in trains:
+            fate, by = _trained(rules, indices[key], NO_GRADIENT if name in lost else "")
+        else:
+            fate, by = _at_rest(step, records[key], key in kept, lost.get(name, ""))
+        rate = rates.get(key) if name in trains else None
+        lr, decay = (None, None) if rate is None else (rate.lr, rate.weight_decay)
+        updates = _updates(rules, indices[key])
+        yield Fate(name, tuple(parameter.shape), parameter.nbytes, fate, by, lr, decay, updates)
 
-    def __init__(self, step: TrainStep, rules: ResolvedRules, lost: Mapping[str, str]) -> None:
-        self.rules, self.lost = rules, lost
-        self.records = records_of(rules.net)
-        self.step = step
-        self.trains = set(step.trainable)
-        self.rates = rates_by_weight(step.optimizer)
-        self.kept = _kept_statistics(rules.net)
-        self.indices = {id(p): n for n, p in enumerate(rules.parameters.members)}
 
-    def fate(self, parameter: Parameter) -> Fate:
-        """Return the fate of a parameter of the network."""
-        record, name = self.records[id(parameter)], str(parameter.name)
-        fate, by = self._kind(record, name)
-        rate = self.rates.get(id(parameter)) if name in self.trains else None
-        return Fate(
-            name,
-            tuple(parameter.shape),
-            parameter.nbytes,
-            fate,
-            by,
-            None if rate is None else rate.lr,
-            None if rate is None else rate.weight_decay,
-            self._updates(parameter),
-        )
+def _at_rest(step: TrainStep, record: Record, kept: bool, stop: str) -> tuple[str, str]:
+    if record.statistic and record.floating:
+        return (KEPT if kept else ADAPTS), "the model"
+    if record.claims:
+        return FROZEN, record.claims[0].patterns
+    if not record.design:
+        return UNTRAINABLE, "the model"
+    if not record.parameter.requires_grad:
+        return FROZEN, "requires_grad False"
+    return (STOPPED, stop) if step.takes(record) else (ASIDE, "")
 
-    def _kind(self, record: Record, name: str) -> tuple[str, str]:
-        if name in self.trains:
-            return self._trained(record, name)
-        if record.statistic and record.floating:
-            return (KEPT if id(record.parameter) in self.kept else ADAPTS), "the model"
-        if record.claims:
-            return FROZEN, record.claims[0].patterns
-        if not record.design:
-            return UNTRAINABLE, "the model"
-        if not record.parameter.requires_grad:
-            return FROZEN, "requires_grad False"
-        if not self.step.takes(record):
-            return ASIDE, ""
-        return STOPPED, self.lost.get(name, "")
 
-    def _trained(self, record: Record, name: str) -> tuple[str, str]:
-        index = self.indices[id(record.parameter)]
-        rule = self.rules.winner.get("hold rows", {}).get(index)
-        if rule is not None:
-            rows = self.rules.says(rule, "hold rows")
-            label = self.rules.rules[rule].label
-            return (HELD, label) if rows is None else (TRAINS, f"rows {list(rows)} held, {label}")
+def _trained(rules: ResolvedRules, index: int, unreached: str) -> tuple[str, str]:
+    rule = rules.winner.get("hold rows", {}).get(index)
+    if rule is None:
         # only where unreached weights are allowed to stay
-        return TRAINS, NO_GRADIENT if name in self.lost else ""
+        return TRAINS, unreached
+    rows, label = rules.says(rule, "hold rows"), rules.rules[rule].label
+    return (HELD, label) if rows is None else (TRAINS, f"rows {list(rows)} held, {label}")
 
-    def _updates(self, parameter: Parameter) -> tuple[str, ...]:
-        index = self.indices[id(parameter)]
-        fields = [field for field in self.rules.winner if field.startswith("update ")]
-        numbers = [self.rules.winner[field].get(index) for field in fields]
-        return tuple(self.rules.rules[n].label for n in numbers if n is not None)
+
+def _updates(rules: ResolvedRules, index: int) -> tuple[str, ...]:
+    found = [rules.winner[name] for name in rules.winner if name.startswith("update ")]
+    return tuple(rules.rules[by[index]].label for by in found if index in by)
 
 
 def _kept_statistics(net: nn.Cell) -> set[int]:
@@ -150,6 +138,11 @@ class StageFates:
         fates: One for each parameter, in network order.
         state_bytes: What the optimizer of this stage keeps for its weights.
         state_bytes_of_all: What it would keep for all weights that the model made trainable.
+
+    Examples:
+        >>> fates = (Fate("0.bias", (8,), 32, "frozen"), Fate("2.bias", (2,), 8, "trains"))
+        >>> StageFates(None, "to the end", "train", fates, 16, 80).total(trains=False)
+        (1, 32)
     """
 
     stage: int | None
@@ -174,6 +167,10 @@ class TakenBy:
         does: The rule as it was written.
         takes: Parameters, or cells for what stops and scales.
         cells: Whether it takes cells.
+
+    Examples:
+        >>> TakenBy("rule 1", "freeze 0", ("0.weight", "0.bias"), False).takes
+        ('0.weight', '0.bias')
     """
 
     rule: str
@@ -192,6 +189,10 @@ class DryRun:
         stages: Every train step in every stage, in order.
         reach: Whether the gradient graph was compiled to find what a gradient reaches; if not, only
             the weights inside of what a rule stops are known to get none.
+
+    Examples:
+        >>> DryRun("first", (), (), False).to_json().splitlines()[1]
+        '  "name": "first",'
     """
 
     name: str
@@ -231,6 +232,27 @@ def dry_run(run: Run, inputs: Sequence[Tensor] | None = None) -> DryRun:
     Raises:
         ArgumentError: Nothing is left to train in a stage.
         ConflictError: ``unreached: error``, and a trainable weight gets no gradient.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import build, dry_run, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> found = dry_run(build(load_config("run.yaml"), dry=True))
+        >>> {fate.name: fate.fate for fate in found.stages[0].fates}
+        {'0.weight': 'frozen', '0.bias': 'frozen', '2.weight': 'trains', '2.bias': 'trains'}
+        >>> found.rules[0].takes
+        ('0.weight', '0.bias')
     """
     rules = ResolvedRules(run.config.plan.rules, run.net)
     stops = _stopped_by(rules)
@@ -293,15 +315,12 @@ def _stage(
         found = find_reach(step.network, inputs)
         lost = {n: stops.get(n, NO_GRADIENT) for n in found.unreached}
     _enter(run, step, lost)
-    judge = Judge(step, rules, lost)
-    # network order, each once
-    fates = tuple(judge.fate(parameter) for parameter in run.net.get_parameters())
     every = [r.parameter for r in records_of(run.net).values() if r.design]
     return StageFates(
         number,
         _length(run, number),
         name,
-        fates,
+        tuple(_outcomes(step, rules, lost)),
         _state_bytes(step.optimizer, run.net),
         _state_bytes(run.makers[name](every), run.net),
     )

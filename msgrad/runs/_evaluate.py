@@ -17,6 +17,26 @@ def evaluate(run: Run, dataset: Dataset) -> dict[str, float]:
 
     Returns:
         Figures by name.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> import numpy as np
+        >>> from mindspore import dataset
+        >>> from msgrad.runs import build, evaluate, load_config
+        >>> _ = Path("task.py").write_text('''
+        ... from mindspore import nn
+        ... def network(config):
+        ...     return nn.Dense(2, 3, weight_init="zeros", bias_init="zeros")
+        ... def loss():
+        ...     return nn.CrossEntropyLoss()
+        ... def datasets(config):
+        ...     raise NotImplementedError
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("task: task.py")
+        >>> rows = np.ones((4, 2), np.float32), np.array([0, 0, 0, 1], np.int32)
+        >>> held_out = dataset.NumpySlicesDataset(rows).batch(2)
+        >>> evaluate(build(load_config("run.yaml")), held_out)
+        {'accuracy': 0.75}
     """
     training = run.net.training
     run.net.set_train(False)

@@ -33,7 +33,13 @@ class OptimizerKeys:
     """An optimizer of `mindspore.nn`, its rate, and its other keywords.
 
     Attributes:
+        name: The name of its class.
         learning_rate: A number, or a mapping of a schedule of `mindspore.nn` and its keywords.
+        keywords: What else it is made with.
+
+    Examples:
+        >>> OptimizerKeys("Momentum", 0.1, {"momentum": 0.9, "weight_decay": 0.01}).weight_decay
+        0.01
     """
 
     name: str = "AdamWeightDecay"
@@ -58,6 +64,10 @@ class StepKeys:
         trains: Patterns of what it trains.
         loss: The function of the task that makes its loss of the network.
         optimizer: Its own optimizer; None takes that of the config.
+
+    Examples:
+        >>> StepKeys(("generator",), "g_loss").to_dict()
+        {'trains': ['generator'], 'loss': 'g_loss'}
     """
 
     trains: tuple[Any, ...]

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import json
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from msgrad._text import plain_table
 from msgrad.checkpoints import write_whole
-from msgrad.network import Movement
+from msgrad.network import Movement, MovementRow, fold_cells
+
+_MOST_LINES = 45
 
 
 @dataclass(frozen=True)
@@ -27,6 +30,10 @@ class Epoch:
         stage: The stage, from 1; None where the plan has none.
         seconds: How long it took.
         notes: What ended with it, and why: a stage, the run.
+
+    Examples:
+        >>> print(Epoch(2, 5, 40, {"train": 0.5}, {"accuracy": 0.9}, {"train": 4}, None, 1.25))
+        epoch 2/5  loss 0.5000  accuracy 0.900  1.2 s
     """
 
     epoch: int
@@ -38,6 +45,14 @@ class Epoch:
     stage: int | None
     seconds: float
     notes: tuple[str, ...] = ()
+
+    def __str__(self) -> str:
+        parts = [f"epoch {self.epoch:{len(str(self.epochs))}}/{self.epochs}"]
+        if self.stage is not None:
+            parts.append(f"stage {self.stage}")
+        parts += [f"{name} {value:.4f}" for name, value in self.named_losses.items()]
+        parts += [f"{name} {value:.3f}" for name, value in self.figures.items()]
+        return "\n".join(["  ".join([*parts, f"{self.seconds:.1f} s"]), *self.notes])
 
     def to_dict(self) -> dict[str, Any]:
         """Return it for JSON; the loss of a single step is called ``loss``."""
@@ -68,6 +83,17 @@ class RunResult:
         held: The weights that no stage trained and no update changed.
         best: The best epoch, whose weights are ``best.ckpt``: ``metric``, ``mode``, ``epoch``,
             ``value``; None where none was kept.
+        folder: Where the run lies.
+
+    Examples:
+        >>> from msgrad import Movement, MovementRow
+        >>> movement = Movement((MovementRow("0.bias", (2,), 0.0, 0.0, 0),))
+        >>> epoch = Epoch(1, 1, 40, {"train": 0.5}, {}, {"train": 4}, None, 1.25)
+        >>> print(RunResult("CPU", "2.10.0", (epoch,), movement, ("0.bias",)))
+        weights  n                    largest change
+        0        1  held, bits equal  0
+        held: 1 of 1 kept their bits
+        wrote ./: config.yaml, figures.json, weights.ckpt, last/
     """
 
     device: str
@@ -76,6 +102,7 @@ class RunResult:
     movement: Movement
     held: tuple[str, ...]
     best: Mapping[str, Any] | None = None
+    folder: Path = Path()
 
     @property
     def broken(self) -> list[str]:
@@ -83,6 +110,34 @@ class RunResult:
         return [
             row.name for row in self.movement.rows if row.bits_changed and row.name in self.held
         ]
+
+    def __str__(self) -> str:
+        rows = {row.name: row for row in self.movement.rows}
+        kinds = {name: self._state(row) for name, row in rows.items()}
+        lines = [
+            (pattern, str(len(names)), kinds[names[0]], _most([rows[name] for name in names]))
+            for pattern, names in fold_cells(kinds).items()
+        ]
+        done = self.epochs[0].epoch - 1
+        change = f"largest change since epoch {done}" if done else "largest change"
+        text = [plain_table(("weights", "n", "", change), lines[:_MOST_LINES])]
+        if len(lines) > _MOST_LINES:
+            text.append(f"… and {len(lines) - _MOST_LINES} more lines; figures.json has them all")
+        if self.held:
+            kept = f"{len(self.held) - len(self.broken)} of {len(self.held)} kept their bits"
+            moved = f"; moved: {', '.join(self.broken)}" if self.broken else ""
+            text.append(f"held: {kept}{moved}")
+        files = ["config.yaml", "figures.json", "weights.ckpt"]
+        if (best := self.best) is not None:
+            files.append("best.ckpt")
+            told = f"{best['metric']} {best['value']:.4g} in epoch {best['epoch']}"
+            text.append(f"best: {told}, best.ckpt")
+        return "\n".join([*text, f"wrote {self.folder}/: {', '.join(files)}, last/"])
+
+    def _state(self, row: MovementRow) -> str:
+        if row.name in self.held:
+            return "held, MOVED" if row.bits_changed else "held, bits equal"
+        return "moved" if row.bits_changed else "bits equal"
 
     def to_json(self) -> str:
         """Return all of it as JSON."""
@@ -104,3 +159,7 @@ class RunResult:
         """
         text = self.to_json() + "\n"
         write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), "json")
+
+
+def _most(rows: Sequence[MovementRow]) -> str:
+    return f"{max(row.max_change for row in rows):.4g}"

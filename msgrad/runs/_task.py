@@ -31,6 +31,11 @@ class Task:
     Attributes:
         name: The task as the config names it, for messages.
         module: What was imported.
+
+    Examples:
+        >>> import math
+        >>> Task("math", math).has("network")
+        False
     """
 
     name: str
@@ -165,7 +170,11 @@ def place_in_task(error: BaseException) -> str | None:
     """Name the last line of a task that an error went through, as ``tasks/own.py:12``.
 
     Returns:
-        The place; None where the error does not come from a task.
+        The file and the line; None where the error does not come from a task.
+
+    Examples:
+        >>> place_in_task(ValueError("of no task")) is None
+        True
     """
     frames = traceback.extract_tb(error.__traceback__)
     own = [f for f in frames if Path(f.filename).resolve().parent in _FOLDERS]

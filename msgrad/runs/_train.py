@@ -18,7 +18,7 @@ from msgrad.network import Snapshot
 from msgrad.runs._audit import audits, first_batch, no_batch
 from msgrad.runs._build import Run
 from msgrad.runs._epochs import Log, Report, Tick
-from msgrad.runs._folder import CONFIG, FIGURES, WEIGHTS, locked, make_room
+from msgrad.runs._folder import CONFIG, FIGURES, locked, make_room
 from msgrad.runs._results import RunResult
 from msgrad.runs._resume import go_where_it_lies, resumed
 from msgrad.runs._saves import save_weights
@@ -58,6 +58,25 @@ def train(
         CheckpointError: What is to be resumed does not fit; ``ckpt_save_dir`` holds a run already,
             another process trains in it, or it cannot be written.
         PlanError: There is no data, or nothing is left to train.
+
+    Examples:
+        >>> from pathlib import Path
+        >>> from msgrad.runs import build, load_config, train
+        >>> _ = Path("task.py").write_text('''
+        ... import numpy as np
+        ... from mindspore import dataset, nn
+        ... def network(config):
+        ...     return nn.SequentialCell(nn.Dense(4, 8), nn.ReLU(), nn.Dense(8, 2))
+        ... def loss():
+        ...     return nn.MSELoss()
+        ... def datasets(config):
+        ...     rows = np.ones((8, 4), np.float32), np.ones((8, 2), np.float32)
+        ...     return dataset.NumpySlicesDataset(rows).batch(config.batch_size), None
+        ... ''')
+        >>> _ = Path("run.yaml").write_text("{task: task.py, plan: [{freeze: '0'}], batch_size: 4}")
+        >>> result = train(build(load_config("run.yaml", ["epoch_size=2"])))
+        >>> len(result.epochs), result.movement.moved, result.broken
+        (2, ['2.weight', '2.bias'], [])
     """
     if resume is not None and overwrite:
         raise ArgumentError(
@@ -123,9 +142,9 @@ def _trained(run: Run, batches: Dataset, position: Position, log: Log) -> RunRes
         _LOG.warning("%s is set: all was compiled and nothing computed, no figure counts", DRY_RUN)
         held = ()
     best = log.watch.best
-    figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held, best)
+    figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held, best, folder)
     if run.rank == 0:
-        save_weights(folder / WEIGHTS, run.net)
+        save_weights(run.config.weights, run.net)
         figures.save(folder / FIGURES)
     return figures
 

@@ -36,7 +36,12 @@ _NEVER_DELEGATED = ("bprop", "construct", "inner")
 
 
 class Position(NamedTuple):
-    """How far a run has come: steps called so far, and the epoch that a `Schedule` last named."""
+    """How far a run has come: steps called so far, and the epoch that a `Schedule` last named.
+
+    Examples:
+        >>> Position(step=120, epoch=3).epoch
+        3
+    """
 
     step: int
     epoch: int

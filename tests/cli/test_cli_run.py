@@ -10,8 +10,7 @@ from pathlib import Path
 import mindspore as ms
 import pytest
 
-from msgrad.cli import _main, _train
-from msgrad.cli._train import Progress
+from msgrad.cli import Progress, _main, _train
 
 ROOT = Path(__file__).resolve().parents[2]
 DIGITS = str(ROOT / "configs" / "digits_freeze_conv1.yaml")
@@ -245,7 +244,7 @@ def test_train_that_is_stopped_says_how_to_go_on(capsys, small, monkeypatch):
     def stopped(*_, **__):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_train, "train_run", stopped)
+    monkeypatch.setattr(_train, "train", stopped)
     code, _, errors = run(capsys, "train", small)
     assert (code, errors) == (130, "\nmsgrad: stopped; --resume goes on after its last epoch\n")
 

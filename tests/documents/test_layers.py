@@ -189,6 +189,20 @@ def test_every_public_name_exists_and_has_a_docstring(name):
     assert getattr(mg, name).__doc__
 
 
+SHIPPED = sorted(
+    path
+    for folder in ("benchmarks", "examples", "scripts", "tasks")
+    for path in (ROOT / folder).glob("*.py")
+)
+
+
+@pytest.mark.parametrize("path", SHIPPED, ids=lambda path: str(path.relative_to(ROOT)))
+def test_what_users_may_copy_imports_public_names_alone(path):
+    taken = [f"{module}.{name}" for module, name in imported(parsed(path))]
+    ours = [name for name in taken if name.startswith("msgrad")]
+    assert [name for name in ours if any(part.startswith("_") for part in name.split("."))] == []
+
+
 def test_the_public_list_is_sorted():
     assert mg.__all__ == sorted(mg.__all__)
 

@@ -18,15 +18,17 @@ LISTED = {name: (page, anchor) for name, page, anchor in ROW.findall(INDEX)}
 
 
 def public(module: ModuleType, prefix: str = "") -> list[str]:
-    """Return the functions, classes and modules that a public module offers."""
+    """Return the functions, classes, aliases and modules that a public module offers."""
     here = [
         name
         for name, thing in vars(module).items()
         if getattr(thing, "__module__", "") == module.__name__
     ]
     listed = getattr(module, "__all__", here)
-    kinds = (type, ModuleType, FunctionType)
-    return [prefix + name for name in listed if isinstance(getattr(module, name), kinds)]
+    # an alias of types is a text at run time, and so are constants
+    kinds = (type, ModuleType, FunctionType, str)
+    there = [name for name in listed if isinstance(getattr(module, name), kinds)]
+    return [prefix + name for name in there if not name.isupper()]
 
 
 NAMES = sorted({*public(mg), *public(errors), *public(rules, "rules."), *public(runs, "runs.")})
