@@ -150,8 +150,12 @@ class StateTransfer:
                 _copy(earlier, parameter)
 
     def forget(self, old: CellState, known: Mapping[str, Parameter]) -> None:
-        """Let go of the state of a stage that never ran, but for what known stages share."""
-        own = {id(p) for p in old.state.values()} - {id(p) for p in known.values()}
+        """Let go of the state of a stage that never ran.
+
+        Kept is what known stages share, and what a hold or a checkpoint wrote into it.
+        """
+        own = {id(p) for p in old.state.values() if not copy_of(p).any()}
+        own -= {id(p) for p in known.values()}
         self.latest = {name: p for name, p in self.latest.items() if id(p) not in own}
 
     def enter(self, new: CellState) -> None:

@@ -216,3 +216,29 @@ def test_what_is_restarted_at_a_change_is_so_right_after_a_load(counters: bool):
     kept = ms.ops.abs(net.a.weight - Line().a.weight).asnumpy()
     # three steps of the rate; the fourth of a fresh Adam is as long, with old counters shorter
     assert (abs(kept - 2.0).max() < 1e-3) == counters
+
+
+def test_what_is_held_before_the_first_call_is_held_behind_a_stage_without_it():
+    net = Line()
+    step = step_over(net, lambda p: mg.HoldOptimizer(nn.SGD(p, 0.5)), trainable=["a", "b"])
+    step.optimizer.hold("a")
+    with mg.freeze(net, "a"):
+        step(X)
+    step(X)
+    assert step.trainable == ["a.weight", "b.weight"]
+    assert weights_of(net)[:2] == [[1.0, 2.0], [3 - 2.0, 4 - 4.0]]
+
+
+def test_a_checkpoint_loaded_before_the_first_call_is_there_for_what_is_frozen_until_then():
+    net = Line()
+    step = step_over(net, momentum, trainable=["a", "b"])
+    # all of it: MindSpore takes a lone state for the weight that its name ends with
+    values = {p.name: Parameter(p.asnumpy()) for p in step.get_parameters()}
+    values |= {f"moments.{n}.weight": Parameter(Tensor([4.0, 8.0], ms.float32)) for n in "ab"}
+    ms.load_param_into_net(step, values)
+    frozen = mg.freeze(net, "a")
+    step(X)
+    frozen.undo()
+    step(X)
+    assert weights_of(net)[0] == by_hand([1, 2], 1, 1, velocity=4.0)
+    assert weights_of(net)[1] == by_hand([3, 4], 2, 2, velocity=4.0)
