@@ -128,8 +128,8 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
         raise _unfit(path, report, content)
     if not report.loaded:
         raise CheckpointError(
-            f"path {str(path)!r} holds {len(content.weights)} weights, none of which fits any of "
-            f"the {len(weights)} of the network; nothing was loaded",
+            f"path {str(path)!r} holds {len(content.weights) - len(content.state)} weights, none "
+            f"of which fits any of the {len(weights)} of the network; nothing was loaded",
             differences=report.differences,
         )
     _write_all(weights, {name: content.weights[name] for name in report.loaded})

@@ -9,7 +9,7 @@ from typing import Any, Generic, TypeVar
 
 from mindspore import Parameter, nn
 
-from msgrad.errors import ArgumentError, ArgumentTypeError, NoMatchError
+from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError, NoMatchError
 from msgrad.network._names import NO_PATTERNS, Match, Names, last_wins
 from msgrad.network._pattern import NamePattern, parse
 from msgrad.network._tree import Place, cell_paths, layers_of, named_places, places
@@ -121,7 +121,7 @@ class ParameterMatcher(Matcher[Parameter]):
             ArgumentTypeError: It is of no kind that parameters are chosen by.
         """
         if isinstance(pattern, NamePattern):
-            return self.names.found(pattern)
+            return self._named(pattern)
         if isinstance(pattern, Parameter):
             # a selection of many parameters comes here once for each
             return {self._at[id(pattern)]} if id(pattern) in self._at else set()
@@ -141,6 +141,49 @@ class ParameterMatcher(Matcher[Parameter]):
         raise ArgumentTypeError(
             f"pattern {show(pattern)} cannot choose parameters; give a name, a Cell class, "
             "a callable (name, parameter) -> bool, a Parameter, or a list of these"
+        )
+
+    @cached_property
+    def _strays(self) -> set[int]:
+        """The parameters whose names lie under the path of a cell in which they do not lie.
+
+        MindSpore names what is appended to a `CellList` of one cell after that cell.
+        """
+        named = [(n, str(p.name)) for n, p in enumerate(self.members)]
+        odd = [(n, name) for n, name in named if name not in self.paths[n]]
+        cells = {path for path, _ in cell_paths(self.net)} if odd else set()
+        return {
+            n
+            for n, name in odd
+            for cell in (name[:end] for end, letter in enumerate(name) if letter == ".")
+            if cell in cells and not any(path.startswith(f"{cell}.") for path in self.paths[n])
+        }
+
+    @cached_property
+    def _by_path(self) -> Names:
+        return Names(self.paths)
+
+    def _named(self, pattern: NamePattern) -> set[int]:
+        """Return what a string reaches; the path of a cell is no name of what lies elsewhere.
+
+        Raises:
+            ConflictError: It reaches some by their paths, and others by names that lie there.
+        """
+        found = self.names.found(pattern)
+        if not found & self._strays:
+            return found
+        by_path = self._by_path.found(pattern)
+        strays = sorted((found - by_path) & self._strays)
+        if not by_path or not strays:
+            return found
+        if pattern.regex is None and pattern.literal not in self.names.at:
+            return found - set(strays)
+        other = self.members[strays[0]]
+        raise ConflictError(
+            f"pattern {pattern!r} matches {len(by_path)} parameters by their paths, such as "
+            f"{self.paths[min(by_path)][0]!r}, and {len(strays)} that lie elsewhere by their names,"
+            f" such as {other.name!r} at {self.paths[strays[0]][0]!r}; give each its path as name: "
+            "for path, p in net.parameters_and_names(): p.name = path"
         )
 
     def no_match(self, pattern: Any) -> NoMatchError:

@@ -9,7 +9,7 @@ from mindspore import Parameter, nn
 
 from msgrad._text import short_number
 from msgrad.errors import ArgumentTypeError
-from msgrad.network._tree import layers_of, paths_of, places
+from msgrad.network._tree import every_cell, layers_of, paths_of, places
 
 # What MindSpore and msgrad call the one child of a cell that only adds a loss or a cast.
 _SHELLS = ("network", "_backbone", "net")
@@ -99,7 +99,8 @@ def summary(net: nn.Cell) -> Summary:
     """Count the weights that may move and those that may not, for each cell at the top.
 
     For a network they are told apart by `requires_grad`. For a train cell or a ``TrainStep`` they
-    are what its optimizer holds, whatever the flags say, and only its network is counted. Norm
+    are what its optimizer has, whatever the flags say, but for what a `HoldOptimizer` keeps; only
+    its network is counted. Norm
     statistics count as weights that may not move.
 
     Args:
@@ -137,15 +138,26 @@ def summary(net: nn.Cell) -> Summary:
     return Summary(tuple(_row(top, inside, moves) for top, inside in tops.items()))
 
 
-def _rule(net: nn.Cell) -> Callable[[Parameter], bool]:
-    """Return the test of what moves: what the optimizer holds, or else the flag."""
+def _rule(net: nn.Cell) -> Callable[[Parameter], int]:
+    """Return how many elements of a parameter move: by the optimizer, or else by the flag."""
     optimizer = net._cells.get("optimizer")
     if optimizer is None:
-        return lambda parameter: bool(parameter.requires_grad)
+        return lambda parameter: parameter.size if parameter.requires_grad else 0
     # A TrainStep answers for the flags of now, its optimizer for those of the last call.
     held = getattr(net, "trainable", None)
     names = set(held if held is not None else (p.name for p in optimizer.parameters))
-    return lambda parameter: parameter.name in names
+    # what a HoldOptimizer keeps
+    holds = [cell for cell in every_cell(optimizer) if hasattr(type(cell), "held_rows")]
+    names -= {name for hold in holds for name in hold.held}
+    rows = {name: len(kept) for hold in holds for name, kept in hold.held_rows.items()}
+
+    def moving(parameter: Parameter) -> int:
+        if parameter.name not in names:
+            return 0
+        kept = rows.get(parameter.name, 0)
+        return parameter.size - kept * (parameter.size // parameter.shape[0] if kept else 0)
+
+    return moving
 
 
 def inner_network(net: nn.Cell) -> nn.Cell:
@@ -160,13 +172,13 @@ def inner_network(net: nn.Cell) -> nn.Cell:
         net = net._cells[shell]
 
 
-def _row(cell: str, inside: list[Parameter], moves: Callable[[Parameter], bool]) -> CellSummary:
-    moving = [parameter for parameter in inside if moves(parameter)]
+def _row(cell: str, inside: list[Parameter], moves: Callable[[Parameter], int]) -> CellSummary:
+    moving = [(moves(parameter), parameter) for parameter in inside]
     return CellSummary(
         cell,
-        trainable=sum(parameter.size for parameter in moving),
+        trainable=sum(count for count, _ in moving),
         total=sum(parameter.size for parameter in inside),
-        trainable_bytes=sum(parameter.nbytes for parameter in moving),
+        trainable_bytes=sum(count * p.nbytes // max(p.size, 1) for count, p in moving),
         total_bytes=sum(parameter.nbytes for parameter in inside),
     )
 

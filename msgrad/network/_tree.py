@@ -12,6 +12,7 @@ from typing import NamedTuple
 
 from mindspore import Parameter, nn
 
+from msgrad._text import few
 from msgrad.errors import ConflictError
 
 
@@ -160,15 +161,22 @@ def named_places(net: nn.Cell) -> dict[str, tuple[Parameter, list[str]]]:
         ['weight', 'bias']
     """
     found: dict[str, tuple[Parameter, list[str]]] = {}
+    twice: list[str] = []
     for path, _, _, parameter in places(net):
         # read once: the property of a Parameter waits for what was launched
-        first, paths = found.setdefault(parameter.name, (parameter, []))
-        paths.append(path)
-        if first is not parameter:
-            raise ConflictError(
-                f"name {first.name!r} belongs to two parameters, at {paths[0]!r} and at "
-                f"{path!r}; set the .name of one of them to its path"
+        name = parameter.name
+        first, paths = found.setdefault(name, (parameter, []))
+        if first is parameter:
+            paths.append(path)
+        else:
+            twice.append(
+                f"name {name!r} belongs to two parameters, at {paths[0]!r} and at {path!r}"
             )
+    if twice:
+        raise ConflictError(
+            f"{few(twice, 10, '; ')}; give each its path as name: "
+            "for path, p in net.parameters_and_names(): p.name = path"
+        )
     return found
 
 

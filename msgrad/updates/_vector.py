@@ -7,7 +7,7 @@ from typing import Any
 
 from mindspore import Parameter, Tensor, ops
 
-from msgrad.errors import ArgumentError, ShapeError
+from msgrad.errors import ArgumentError, ArgumentTypeError, ShapeError
 
 
 def parameters_to_vector(parameters: Sequence[Parameter]) -> Tensor:
@@ -23,6 +23,7 @@ def parameters_to_vector(parameters: Sequence[Parameter]) -> Tensor:
         A vector of its own with all elements, each parameter in row-major order.
 
     Raises:
+        ArgumentTypeError: ``parameters`` is a Cell.
         ArgumentError: ``parameters`` is empty.
         ShapeError: The parameters have different dtypes.
 
@@ -33,6 +34,7 @@ def parameters_to_vector(parameters: Sequence[Parameter]) -> Tensor:
         >>> mg.parameters_to_vector(net.trainable_params()).asnumpy().tolist()
         [1.0, 1.0, 0.0]
     """
+    _check_list(hasattr(parameters, "trainable_params"))
     _check_dtypes(_labels(parameters), [p.dtype for p in parameters])
     return ops.concat([ops.reshape(p, (-1,)) for p in parameters])
 
@@ -47,6 +49,7 @@ def vector_to_parameters(vector: Tensor, parameters: Sequence[Parameter]) -> Non
         parameters: Parameters of one dtype.
 
     Raises:
+        ArgumentTypeError: ``parameters`` is a Cell.
         ArgumentError: ``parameters`` is empty.
         ShapeError: The vector has another length or dtype, or the parameters have different dtypes.
 
@@ -59,6 +62,7 @@ def vector_to_parameters(vector: Tensor, parameters: Sequence[Parameter]) -> Non
         >>> net.weight.asnumpy().tolist()
         [[2.0, 2.0]]
     """
+    _check_list(hasattr(parameters, "trainable_params"))
     _check_dtypes(_labels(parameters), [p.dtype for p in parameters])
     sizes = [p.size for p in parameters]
     _check_vector(vector.shape, vector.dtype, sizes, parameters[0].dtype)
@@ -79,6 +83,13 @@ def _labels(parameters: Sequence[Parameter]) -> list[str]:
 
 
 # constexpr, so that the same check raises in Python while a graph is compiled.
+@ops.constexpr
+def _check_list(is_cell: bool) -> bool:
+    if is_cell:
+        raise ArgumentTypeError("parameters is a Cell; give a list, as net.trainable_params()")
+    return True
+
+
 @ops.constexpr
 def _check_dtypes(labels: Sequence[str], dtypes: Sequence[Any]) -> bool:
     if not labels:

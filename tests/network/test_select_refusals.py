@@ -143,11 +143,53 @@ def test_a_network_that_is_no_cell_is_refused(function, net):
         function(net, "heads")
 
 
-def test_two_parameters_of_one_name_are_refused_with_both_paths():
+def test_parameters_of_one_name_are_refused_all_at_once_with_a_way_out():
     net = Branchy()
     net.heads["digits"].weight.name = "scale"
+    net.heads["digits"].bias.name = "scale"
     message = (
-        r"name 'scale' belongs to two parameters, at 'scale' and at 'heads\.digits\.weight'; set"
+        r"^name 'scale' belongs to two parameters, at 'scale' and at 'heads\.digits\.weight'; "
+        r"name 'scale' belongs to two parameters, at 'scale' and at 'heads\.digits\.bias'; give"
     )
     with pytest.raises(mg.ConflictError, match=message):
         mg.select(net, "stem")
+    for path, parameter in net.parameters_and_names():
+        parameter.name = path
+    mg.select(net, "stem")
+
+
+class Growing(nn.Cell):
+    """MindSpore names what is appended to a CellList of one after that one."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        self.scales = nn.CellList([nn.SequentialCell(nn.Dense(2, 2), nn.ReLU())])
+        self.scales.append(nn.SequentialCell(nn.Dense(2, 2), nn.ReLU()))
+
+
+def test_the_path_of_a_cell_takes_what_lies_there_and_not_what_is_named_so():
+    net = Growing()
+    names = [p.name for p in net.get_parameters()]
+    assert names[2:] == ["scales.0.1.0.weight", "scales.0.1.0.bias"]
+    assert mg.select(net, "scales.0").names == ["scales.0.0.weight", "scales.0.0.bias"]
+    assert mg.select(net, "scales.1").names == names[2:]
+    # the full name is that of one
+    assert mg.select(net, names[2]).names == [names[2]]
+    assert mg.select(net, "*").names == names
+    frozen = mg.freeze(net, "scales.0")
+    assert frozen.names == names[:2]
+
+
+@pytest.mark.parametrize("pattern", ["scales.0.*", "scales.{0..0}", "re:scales\\.0.*weight"])
+def test_a_pattern_that_takes_some_by_path_and_others_by_name_is_refused_with_both(pattern: str):
+    net = Growing()
+    message = (
+        r"by their paths, such as 'scales\.0\.0\.weight', and \d that lie elsewhere by their "
+        r"names, such as 'scales\.0\.1\.0\.weight' at 'scales\.1\.0\.weight'; give each its path"
+    )
+    with pytest.raises(mg.ConflictError, match=message):
+        mg.freeze(net, pattern)
+    assert not any(not p.requires_grad for p in net.get_parameters())
+    for path, parameter in net.parameters_and_names():
+        parameter.name = path
+    assert {n[:8] for n in mg.freeze(net, pattern).names} == {"scales.0"}

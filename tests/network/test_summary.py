@@ -185,3 +185,15 @@ def test_two_parameters_of_one_name_are_refused():
     net[2].weight.name = "0.weight"
     with pytest.raises(mg.ConflictError, match=r"'0\.weight' belongs to two parameters, at '0\."):
         mg.summary(net)
+
+
+def test_what_a_hold_keeps_is_not_trainable():
+    net = nn.SequentialCell(nn.Dense(2, 3), nn.Dense(3, 2))
+    optimizer = mg.HoldOptimizer(nn.SGD(net.trainable_params(), 0.1))
+    optimizer.hold("0")
+    optimizer.hold_rows("1.weight", [1])
+    step = nn.TrainOneStepCell(nn.WithLossCell(net, nn.MSELoss()), optimizer)
+    first, second = mg.summary(step).rows
+    assert (first.trainable, first.total) == (0, 9)
+    # one of two rows of three, and both biases
+    assert (second.trainable, second.trainable_bytes) == (3 + 2, 20)

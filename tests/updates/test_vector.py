@@ -171,3 +171,12 @@ def test_no_parameters_are_refused():
         mg.parameters_to_vector([])
     with pytest.raises(mg.ArgumentError, match=r"parameters \(\) are empty"):
         mg.vector_to_parameters(Tensor([1.0]), [])
+
+
+def test_a_network_in_place_of_a_list_is_refused_with_what_to_give():
+    net = nn.Dense(2, 1)
+    told = r"parameters is a Cell; give a list, as net\.trainable_params\(\)"
+    with pytest.raises(mg.ArgumentTypeError, match=told):
+        mg.parameters_to_vector(net)  # pyright: ignore
+    with pytest.raises(mg.ArgumentTypeError, match=told):
+        mg.vector_to_parameters(Tensor([1.0]), net)  # pyright: ignore
