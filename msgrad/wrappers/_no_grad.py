@@ -55,16 +55,21 @@ def _is_method(fn: Any) -> bool:
 
 
 def _constant_function(fn: Callable[..., Any]) -> Callable[..., Any]:
+    # in the closure: MindSpore 2.7 looks for globals in the module that __module__ names
+    stop = ops.stop_gradient
+
     def constant(*args: Any, **kwargs: Any) -> Any:
-        return ops.stop_gradient(fn(*args, **kwargs))
+        return stop(fn(*args, **kwargs))
 
     return constant
 
 
 def _constant_method(fn: Callable[..., Any]) -> Callable[..., Any]:
-    # In a graph a method gets its cell apart from *args.
+    stop = ops.stop_gradient
+
+    # in a graph a method gets its cell apart from *args
     def constant(self: Any, *args: Any, **kwargs: Any) -> Any:
-        return ops.stop_gradient(fn(self, *args, **kwargs))
+        return stop(fn(self, *args, **kwargs))
 
     return constant
 
