@@ -16,6 +16,17 @@ def few(names: Sequence[str], most: int = 5, comma: str = ", ") -> str:
     return comma.join(names[:most]) + more
 
 
+def cut(lines: Sequence[str], most: int, rest: str = "and {} more") -> list[str]:
+    """Return the first lines, and one more that counts the rest."""
+    more = len(lines) - most
+    return [*lines[:most], *([rest.format(more)] if more > 0 else [])]
+
+
+def shortened(name: str, most: int) -> str:
+    """Return a name that is not too long; its end tells more than its beginning."""
+    return name if len(name) <= most else "…" + name[len(name) - most + 1 :]
+
+
 def short_number(number: int, unit: str = "") -> str:
     """Return a number with one decimal and the prefix k, M, G or T, of steps of a thousand."""
     if number < 1000:

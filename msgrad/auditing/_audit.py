@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +10,8 @@ from pathlib import Path
 import mindspore as ms
 from mindspore import nn
 
+from msgrad._files import as_json
+from msgrad._text import cut
 from msgrad.auditing._collect import Collector
 from msgrad.auditing._observations import gather, watched_in
 from msgrad.auditing._rows import VERDICTS, AuditRow, Finding
@@ -78,8 +78,7 @@ class Audit:
         """
         problems = self.problems
         if problems:
-            more = len(problems) - _SHOWN
-            shown = problems[:_SHOWN] + ([f"and {more} more"] if more > 0 else [])
+            shown = cut(problems, _SHOWN)
             raise AuditError("\n".join([f"audit found {len(problems)} problems", *shown]))
 
     def to_json(self, path: str | Path | None = None) -> str:
@@ -104,13 +103,9 @@ class Audit:
             "counts": self.counts,
             "problems": self.problems,
             "findings": [asdict(finding) for finding in self.findings],
-            "rows": [{k: _plain(v) for k, v in asdict(row).items()} for row in self.rows],
+            "rows": list(map(asdict, self.rows)),
         }
-        text = json.dumps(content, indent=2, allow_nan=False)
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return as_json(content, path)
 
     def to_html(self, path: str | Path) -> None:
         """Write one self-contained HTML page, with the plot in it.
@@ -210,7 +205,3 @@ def audit(
 
 def _severity(row: AuditRow) -> int:
     return VERDICTS.index(row.verdict)
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

@@ -8,7 +8,9 @@ from html import escape
 from io import StringIO
 from pathlib import Path
 
-from msgrad.auditing._plot import draw_audit, write
+from msgrad._extras import draw_figure
+from msgrad._files import write_text
+from msgrad.auditing._plot import draw_audit
 from msgrad.auditing._rows import Audited, AuditRow
 from msgrad.auditing._table import problem_groups
 
@@ -51,10 +53,7 @@ def write_page(audit: Audited, path: str | Path) -> None:
     Raises:
         MissingPackageError: matplotlib is not installed.
     """
-    target = Path(path)
-    text = _page(audit)
-    target.parent.mkdir(parents=True, exist_ok=True)
-    target.write_text(text, encoding="utf-8")
+    write_text(path, _page(audit))
 
 
 def _page(audit: Audited) -> str:
@@ -92,7 +91,7 @@ def _list(lines: Iterable[str]) -> str:
 
 def _picture(audit: Audited) -> str:
     file = StringIO()
-    write(draw_audit(audit), file, "svg")
+    draw_figure(draw_audit(audit), file, "svg")
     text = file.getvalue()
     # what stands before is for a file of its own
     return text[text.index("<svg") :]

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import math
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -17,6 +16,7 @@ from mindspore.ops import composite
 from mindspore.train import Callback
 
 from msgrad._extras import needed
+from msgrad._files import as_json
 from msgrad.auditing._distances import Distance, distances
 from msgrad.auditing._monitor_plot import plot_records
 from msgrad.auditing._record import LayerRecord
@@ -236,15 +236,8 @@ class WeightMonitor(Callback):
         Returns:
             The JSON text.
         """
-        records = [
-            {k: _plain(v) for k, v in {**asdict(record), "ratio": record.ratio}.items()}
-            for record in self.records
-        ]
-        text = json.dumps({"every": self.every, "records": records}, indent=2, allow_nan=False)
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        records = [{**asdict(record), "ratio": record.ratio} for record in self.records]
+        return as_json({"every": self.every, "records": records}, path)
 
     def plot(self, path: str | Path) -> None:
         """Draw change, update-to-weight ratio and gradient of each layer over the steps.
@@ -322,7 +315,3 @@ def _figures(record: LayerRecord) -> dict[str, float | None]:
         "update to weight": record.ratio,
         "gradient": record.gradient,
     }
-
-
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value

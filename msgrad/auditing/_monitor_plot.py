@@ -9,8 +9,9 @@ from typing import Any
 
 import numpy as np
 
-from msgrad._extras import needed
-from msgrad.auditing._plot import grouped, save, short
+from msgrad._extras import needed, save_figure
+from msgrad._text import shortened
+from msgrad.auditing._plot import LONGEST_LABEL, grouped
 from msgrad.auditing._record import LayerRecord
 from msgrad.errors import ArgumentError
 
@@ -25,7 +26,7 @@ def plot_records(records: Sequence[LayerRecord], path: str | Path) -> None:
         ArgumentError: The file has another ending than .png or .svg, or there is no record.
         MissingPackageError: matplotlib is not installed.
     """
-    save(draw_records(records), path)
+    save_figure(draw_records(records), path)
 
 
 def draw_records(records: Sequence[LayerRecord]) -> Any:
@@ -45,7 +46,8 @@ def draw_records(records: Sequence[LayerRecord]) -> Any:
     axes = figure.subplots(1, len(shown), sharey=True)
     for panel, (title, values) in zip(axes, shown.items(), strict=True):
         _draw(figure, panel, values, title, steps)
-    axes[0].set_yticks(range(len(layers)), [short(label) for label in layers], fontsize=8)
+    labels = [shortened(label, LONGEST_LABEL) for label in layers]
+    axes[0].set_yticks(range(len(layers)), labels, fontsize=8)
     figure.suptitle(f"{len(layers)} layers, steps {steps[0]} to {steps[-1]}", fontsize=11)
     figure.supxlabel("step; hatched: 0, or not known", fontsize=9)
     return figure

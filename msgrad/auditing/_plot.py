@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from msgrad._extras import needed
+from msgrad._extras import needed, save_figure
+from msgrad._text import count, shortened
 from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
-from msgrad.errors import ArgumentError
 
 # What moves without an optimizer and without being meant to stay says nothing about training.
 _BESIDE = frozenset({"statistic", "buffer", "integer"})
@@ -121,7 +121,7 @@ _COLOURS = {"trained": "#0072B2", "held": "#595959", "part held": "#009E73", "wr
 _MARKS = {"trained": "o", "held": "s", "part held": "D", "wrong": "X"}
 _BAND = "#D9D9D9"
 _MOST_LAYERS = 64
-_LONGEST_LABEL = 44
+LONGEST_LABEL = 44
 _LINE = 0.22  # inches, for labels of 8 points
 _PANELS = ("norm of the gradient", "largest change of an element")
 
@@ -141,7 +141,7 @@ def plot_audit(audit: Audited, path: str | Path) -> None:
         ArgumentError: The file has another ending.
         MissingPackageError: matplotlib is not installed.
     """
-    save(draw_audit(audit), path)
+    save_figure(draw_audit(audit), path)
 
 
 def draw_audit(audit: Audited) -> Any:
@@ -157,29 +157,6 @@ def draw_audit(audit: Audited) -> Any:
     figure.suptitle(_title(audit), fontsize=11)
     _legend(figure, left, layers)
     return figure
-
-
-def save(figure: Any, path: str | Path) -> None:
-    """Write a figure as PNG or SVG, the same bytes for the same figure.
-
-    Raises:
-        ArgumentError: The file has another ending.
-    """
-    target = Path(path)
-    kind = target.suffix.lower().lstrip(".")
-    if kind not in ("png", "svg"):
-        raise ArgumentError(f"path {str(path)!r} is no .png and no .svg; give one of these endings")
-    target.parent.mkdir(parents=True, exist_ok=True)
-    write(figure, target, kind)
-
-
-def write(figure: Any, target: Any, kind: str) -> None:
-    """Write a figure to a path or an open file."""
-    matplotlib = needed("matplotlib", "a plot")
-    # without them an SVG holds the time, and other ids at each run
-    with matplotlib.rc_context({"svg.hashsalt": "msgrad"}):
-        fixed = {"Date": None} if kind == "svg" else {}
-        figure.savefig(target, format=kind, dpi=130, metadata=fixed)
 
 
 def _kind(layer: Layer) -> str:
@@ -232,7 +209,7 @@ def _mark(axes: Any, line: int, value: float, kind: str, low: float) -> None:
 def _name_lines(left: Any, right: Any, layers: Sequence[Layer]) -> None:
     """Write the layers at the left, their states at the right."""
     lines = range(len(layers))
-    left.set_yticks(lines, [short(layer.label) for layer in layers], fontsize=8)
+    left.set_yticks(lines, [shortened(layer.label, LONGEST_LABEL) for layer in layers], fontsize=8)
     # both panels share this axis
     left.set_ylim(max(len(layers), 1) - 0.5, -0.5)
     left.tick_params(axis="y", length=0)
@@ -261,10 +238,4 @@ def _legend(figure: Any, axes: Any, layers: Sequence[Layer]) -> None:
 
 def _title(audit: Audited) -> str:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
-    steps = f"{audit.steps} step" + ("" if audit.steps == 1 else "s")
-    return f"audit of {steps}: {counts or 'no parameters'}"
-
-
-def short(label: str) -> str:
-    """Return a label that is not too long; the end of a name tells more than its beginning."""
-    return label if len(label) <= _LONGEST_LABEL else "…" + label[1 - _LONGEST_LABEL :]
+    return f"audit of {count(audit.steps, 'step')}: {counts or 'no parameters'}"

@@ -7,7 +7,7 @@ import re
 import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 
-from msgrad._text import few
+from msgrad._text import count, cut, few, shortened
 from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
 from msgrad.network import fold, fold_cells
 
@@ -34,9 +34,8 @@ def audit_table(audit: Audited) -> str:
 
 def _summary(audit: Audited) -> str:
     counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
-    faults = len(audit.problems)
-    end = "no problem" if not faults else "1 problem" if faults == 1 else f"{faults} problems"
-    what = f"audit of {_count(audit.steps, 'step')}, {_count(len(audit.rows), 'parameter')}"
+    end = count(len(audit.problems), "problem") if audit.problems else "no problem"
+    what = f"audit of {count(audit.steps, 'step')}, {count(len(audit.rows), 'parameter')}"
     return _wrapped(f"{what}: {counts or 'nothing to tell'}; {end}", "")
 
 
@@ -45,7 +44,7 @@ def _problems(audit: Audited) -> str:
         _wrapped(head, "  ") + (f"\n{_wrapped(why, '    ', '    ')}" if why else "")
         for head, why in problem_groups(audit)
     ]
-    return "\n".join(_cut(found, _MOST_PROBLEMS, "problems of other kinds"))
+    return "\n".join(cut(found, _MOST_PROBLEMS, "… and {} more problems of other kinds"))
 
 
 def problem_groups(audit: Audited) -> list[tuple[str, str]]:
@@ -65,10 +64,10 @@ def problem_groups(audit: Audited) -> list[tuple[str, str]]:
 
 def _problem(rows: Sequence[AuditRow]) -> tuple[str, str]:
     worst = max(rows, key=lambda row: row.max_change)
-    count = f" ({len(rows)} parameters)" if len(rows) > 1 else ""
-    alike = len({row.reason for row in rows}) == 1
-    head = f"{worst.verdict}: {_few(fold(row.name for row in rows))}{count}"
-    return head, worst.reason if alike else f"most at {worst.name}: {worst.reason}"
+    alike = f" ({len(rows)} parameters)" if len(rows) > 1 else ""
+    head = f"{worst.verdict}: {few(list(fold(row.name for row in rows)), _MOST_PATTERNS)}{alike}"
+    one = len({row.reason for row in rows}) == 1
+    return head, worst.reason if one else f"most at {worst.name}: {worst.reason}"
 
 
 def _held(audit: Audited) -> str:
@@ -78,8 +77,11 @@ def _held(audit: Audited) -> str:
         verdict, reason = kinds[names[0]]
         if verdict == "held":
             reasons.setdefault(reason, []).append(pattern)
-    lines = [_wrapped(f"held: {_few(where)}: {why}", "  ") for why, where in reasons.items()]
-    return "\n".join(_cut(lines, _MOST_PROBLEMS, "reasons"))
+    lines = [
+        _wrapped(f"held: {few(where, _MOST_PATTERNS)}: {why}", "  ")
+        for why, where in reasons.items()
+    ]
+    return "\n".join(cut(lines, _MOST_PROBLEMS, "… and {} more reasons"))
 
 
 def _notes(audit: Audited) -> str:
@@ -144,10 +146,8 @@ def _line(pattern: str, rows: Sequence[AuditRow]) -> tuple[str, ...]:
 
 def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
     name, n, *others = line
-    if len(name) > widths[0]:
-        # the end of a name tells more than its beginning
-        name = "…" + name[len(name) - widths[0] + 1 :]
-    cells = [name.ljust(widths[0]), n.rjust(widths[1]), *map(str.ljust, others, widths[2:])]
+    name = shortened(name, widths[0]).ljust(widths[0])
+    cells = [name, n.rjust(widths[1]), *map(str.ljust, others, widths[2:])]
     return _GAP.join(cells).rstrip()
 
 
@@ -168,21 +168,6 @@ def _figures(values: Iterable[float | None]) -> str:
 def without_numbers(reason: str) -> str:
     """Return a reason without its numbers, by which those of one kind are alike."""
     return re.sub(r"[0-9][0-9.]*(?:e[+-]?[0-9]+)?", "#", reason)
-
-
-def _few(patterns: Iterable[str]) -> str:
-    shown = list(patterns)
-    more = len(shown) - _MOST_PATTERNS
-    return ", ".join(shown[:_MOST_PATTERNS]) + (f" and {more} more" if more > 0 else "")
-
-
-def _cut(lines: Sequence[str], most: int, what: str) -> list[str]:
-    more = len(lines) - most
-    return [*lines[:most], *([f"… and {more} more {what}"] if more > 0 else [])]
-
-
-def _count(number: int, noun: str) -> str:
-    return f"{number} {noun}" + ("" if number == 1 else "s")
 
 
 def _wrapped(text: str, indent: str, first: str = "") -> str:

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 import itertools
 from collections import Counter
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
@@ -18,6 +16,8 @@ try:
     from mindspore.graph.api import _cell_graph_executor  # pyright: ignore  # private, from 2.9
 except ImportError:
     from mindspore.common.api import _cell_graph_executor  # pyright: ignore  # private, to 2.8
+
+from msgrad.backend._execution import running_in
 
 _numbers = itertools.count()
 
@@ -105,7 +105,7 @@ def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
         >>> compiled_graph(nn.Dense(4, 2), ms.Tensor([[1.0, 2.0, 3.0, 4.0]])).operators["MatMul"]
         1
     """
-    with _graph_mode():
+    with running_in(ms.GRAPH_MODE):
         # A phase of its own: what was compiled before is neither reused nor replaced.
         phase, _ = _cell_graph_executor.compile(
             cell, *inputs, phase=f"msgrad.graph.{next(_numbers)}"
@@ -118,18 +118,6 @@ def compiled_graph(cell: nn.Cell, *inputs: Any) -> Graph:
 def called_graph(cell: nn.Cell) -> Graph:
     """Return the graph that the last call of a cell in GRAPH_MODE compiled; it costs no compile."""
     return _read(cell.get_func_graph_proto())
-
-
-@contextmanager
-def _graph_mode() -> Iterator[None]:
-    mode = ms.get_context("mode")
-    if mode != ms.GRAPH_MODE:
-        ms.set_context(mode=ms.GRAPH_MODE)
-    try:
-        yield
-    finally:
-        if mode != ms.GRAPH_MODE:
-            ms.set_context(mode=mode)
 
 
 def forget(cell: nn.Cell, phase: str) -> None:

@@ -1,7 +1,7 @@
 """Files of weights: read, written whole or not at all, compared."""
 
 from msgrad.checkpoints._diff import CheckpointMovement, diff_checkpoints
-from msgrad.checkpoints._files import read_file, write_file, write_values, write_whole
+from msgrad.checkpoints._files import read_file, write_file, write_values
 from msgrad.checkpoints._load import LoadReport, load_weights
 from msgrad.checkpoints._save import save_trainable
 
@@ -14,5 +14,4 @@ __all__ = [
     "save_trainable",
     "write_file",
     "write_values",
-    "write_whole",
 ]

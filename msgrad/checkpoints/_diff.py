@@ -10,6 +10,7 @@ from pathlib import Path
 
 from mindspore import Tensor
 
+from msgrad._files import as_json
 from msgrad.checkpoints._files import read_checkpoint, state_among
 from msgrad.errors import CheckpointError
 from msgrad.network import Movement, MovementRow, compare_arrays, copy_of, select_names
@@ -63,11 +64,7 @@ class CheckpointMovement(Movement):
             "unlike": self.unlike,
             "state": self.state,
         }
-        text = json.dumps(content, indent=2)
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return as_json(content, path)
 
     def __str__(self) -> str:
         lines = [super().__str__()]

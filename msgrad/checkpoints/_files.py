@@ -6,14 +6,15 @@ import json
 import os
 import re
 import tempfile
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Collection, Mapping
 from pathlib import Path
 from typing import Any, Literal
 
 import mindspore as ms
 import numpy as np
-from mindspore import Parameter, Tensor
+from mindspore import Tensor
 
+from msgrad._files import write_whole
 from msgrad.errors import CheckpointError
 from msgrad.network import copy_of
 from msgrad.optim import owner_of
@@ -55,50 +56,17 @@ def write_values(
     write_whole(path, lambda part: ms.save_checkpoint(entries, str(part), format=kind), kind)
 
 
-def write_whole(path: str | os.PathLike[str], write: Callable[[Path], object], ending: str) -> None:
-    """Let a file be written beside the path, then rename it; missing folders are made.
-
-    Raises:
-        CheckpointError: The file cannot be written.
-    """
-    target = Path(path)
-    try:
-        target.parent.mkdir(parents=True, exist_ok=True)
-        with tempfile.TemporaryDirectory(dir=target.parent, prefix=f".{target.name}.") as folder:
-            part = Path(folder) / f"part.{ending}"
-            write(part)
-            with part.open("rb") as file:
-                os.fsync(file.fileno())
-            os.replace(part, target)
-    except (OSError, RuntimeError, ValueError) as error:
-        raise CheckpointError(
-            f"path {str(target)!r} cannot be written: {_first_line(error)}"
-        ) from error
-
-
-def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Parameter], dict[str, Any]]:
+def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
     """Read a file of `write_file`.
 
     Raises:
         CheckpointError: There is no such file, it is damaged, or something else wrote it.
     """
-    target = Path(path)
-    if not target.is_file():
-        raise CheckpointError(f"path {str(target)!r} is no file; give what TrainStep.save wrote")
-    with tempfile.TemporaryDirectory() as folder:
-        # load_checkpoint wants the ending
-        link = Path(folder) / "part.ckpt"
-        link.symlink_to(target.resolve())
-        try:
-            values = ms.load_checkpoint(str(link))
-        except (OSError, RuntimeError, ValueError, TypeError) as error:
-            raise CheckpointError(
-                f"path {str(target)!r} is damaged or no checkpoint: {_first_line(error)}"
-            ) from error
+    values = read_checkpoint(path, "give what TrainStep.save wrote")
     meta = take_meta(path, values)
     if meta is None:
         raise CheckpointError(
-            f"path {str(target)!r} is a checkpoint that TrainStep.save did not write; load it with "
+            f"path {str(path)!r} is a checkpoint that TrainStep.save did not write; load it with "
             "msgrad.load_weights"
         )
     return values, meta
@@ -133,10 +101,6 @@ def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str,
     return meta
 
 
-def _first_line(error: BaseException) -> str:
-    return str(error).strip().split("\n")[0]
-
-
 # Slots of all optimizers of MindSpore 2.7 and 2.10, and what msgrad's own steps keep. A name in
 # front of a weight's is not enough: `backbone.fc.weight` may stand beside `fc.weight`.
 _SLOTS = re.compile(
@@ -153,13 +117,16 @@ _COUNTERS = re.compile(
 )
 
 
-def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
+def read_checkpoint(
+    path: str | os.PathLike[str], remedy: str = "give a .ckpt or .safetensors file"
+) -> dict[str, Tensor]:
     """Read all tensors of a `.ckpt` or `.safetensors` file, whatever its ending is.
 
     A `.ckpt` that ends exactly between two values cannot be told from a shorter one.
 
     Args:
         path: The file.
+        remedy: What to give where it is no file.
 
     Returns:
         The tensors by name.
@@ -169,7 +136,7 @@ def read_checkpoint(path: str | os.PathLike[str]) -> dict[str, Tensor]:
     """
     target = Path(path)
     if not target.is_file():
-        raise CheckpointError(f"path {str(target)!r} is no file; give a .ckpt or .safetensors file")
+        raise CheckpointError(f"path {str(target)!r} is no file; {remedy}")
     try:
         values = _loaded(target, _kind(target))
     except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:

@@ -10,6 +10,7 @@ from pathlib import Path
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import cut
 from msgrad.checkpoints._files import read_checkpoint, state_among, take_meta
 from msgrad.checkpoints._save import weights_of
 from msgrad.checkpoints._side_file import SideFile, kind_of, read_side_file, side_path
@@ -180,9 +181,8 @@ def _unlike(name: str, values: Mapping[str, Tensor], weights: Mapping[str, Param
 
 def _unfit(path: str | os.PathLike[str], report: LoadReport, content: _Content) -> CheckpointError:
     found = report.differences
-    lines = [f"path {str(path)!r} does not fit; nothing was loaded:", *found[:_MOST_LINES]]
-    if len(found) > _MOST_LINES:
-        lines.append(f"and {len(found) - _MOST_LINES} more, all in .differences of this error")
+    lines = [f"path {str(path)!r} does not fit; nothing was loaded:"]
+    lines += cut(found, _MOST_LINES, "and {} more, all in .differences of this error")
     if report.other_base:
         lines.append("load the base that it was trained on first, or give strict=False")
     elif content.side is None and set(found) == {

@@ -10,7 +10,7 @@ from typing import Any
 
 from mindspore import Tensor
 
-from msgrad.checkpoints._files import write_whole
+from msgrad._files import as_json
 from msgrad.errors import ArgumentError, ArgumentTypeError, CheckpointError
 from msgrad.network import fingerprint_of
 
@@ -44,8 +44,7 @@ class SideFile:
         Raises:
             CheckpointError: The file cannot be written.
         """
-        text = json.dumps(asdict(self), indent=2) + "\n"
-        write_whole(side_path(path), lambda part: part.write_text(text, encoding="utf-8"), "json")
+        as_json(asdict(self), side_path(path))
 
     def check_belongs(self, path: str | Path, values: Mapping[str, Tensor]) -> None:
         """Refuse values that are not those it was written for.

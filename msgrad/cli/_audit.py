@@ -7,6 +7,7 @@ import json
 import sys
 from pathlib import Path
 
+from msgrad._files import as_json
 from msgrad.cli._terminal import FOUND, OK
 from msgrad.runs import StepAudit, audits, build, first_batch, load_config
 
@@ -33,7 +34,7 @@ def _print(found: list[StepAudit], given: argparse.Namespace) -> None:
             {"step": each.step, "stage": each.stage, **json.loads(each.audit.to_json())}
             for each in found
         ]
-        print(json.dumps(content, indent=2))
+        print(as_json(content))
         return
     for number, each in enumerate(found):
         if len(found) > 1:

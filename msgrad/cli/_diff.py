@@ -8,6 +8,7 @@ import logging
 import math
 from collections.abc import Sequence
 
+from msgrad._files import as_json
 from msgrad.checkpoints import CheckpointMovement, diff_checkpoints
 from msgrad.cli._terminal import FOUND, OK, print_table
 from msgrad.network import MovementRow, fold_cells, select_names
@@ -29,7 +30,7 @@ def run(given: argparse.Namespace) -> int:
     broken = [name for name in movement.changed if name in held]
     if given.json:
         content = json.loads(movement.to_json())
-        print(json.dumps({**content, "held": sorted(held), "held_moved": broken}, indent=2))
+        print(as_json({**content, "held": sorted(held), "held_moved": broken}))
     else:
         _print_movement(movement, held, broken)
     return FOUND if broken else OK

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import json
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -12,6 +11,8 @@ from pathlib import Path
 import numpy as np
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._files import as_json
+from msgrad._text import shortened
 from msgrad.errors import ConflictError, ShapeError
 from msgrad.network._select import Pattern, select
 from msgrad.network._values import bits, copy_of
@@ -97,12 +98,7 @@ class Movement:
             >>> text.splitlines()[1]
             '  "equal": true,'
         """
-        rows = [{key: _plain(value) for key, value in asdict(row).items()} for row in self.rows]
-        text = json.dumps({"equal": self.equal, "rows": rows}, indent=2, allow_nan=False)
-        if path is not None:
-            Path(path).parent.mkdir(parents=True, exist_ok=True)
-            Path(path).write_text(text + "\n", encoding="utf-8")
-        return text
+        return as_json({"equal": self.equal, "rows": list(map(asdict, self.rows))}, path)
 
     def __str__(self) -> str:
         lines = [("name", "shape", "max change", "l2", "bits changed")]
@@ -222,10 +218,6 @@ def _refuse_missing(taken: Iterable[Parameter], present: Iterable[Parameter]) ->
     )
 
 
-def _plain(value: object) -> object:
-    return str(value) if isinstance(value, float) and not math.isfinite(value) else value
-
-
 def _cells_of(row: MovementRow) -> tuple[str, str, str, str, str]:
     size = math.prod(row.shape)
     count = f"{row.bits_changed} of {size}" if row.bits_changed else "bits equal"
@@ -234,11 +226,8 @@ def _cells_of(row: MovementRow) -> tuple[str, str, str, str, str]:
 
 def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
     name, *others = cells
-    if len(name) > widths[0]:
-        # the end of a name tells more than its beginning
-        name = "…" + name[len(name) - widths[0] + 1 :]
     last = others.pop().rjust(widths[4])
-    return _GAP.join([*map(str.ljust, [name, *others], widths), last])
+    return _GAP.join([*map(str.ljust, [shortened(name, widths[0]), *others], widths), last])
 
 
 def fingerprint(net: nn.Cell, *patterns: Pattern) -> str:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
+from msgrad._files import plain
 from msgrad.plans._document import KeyPath
 from msgrad.plans._schema import PATTERNS, ROWS, SWITCH, Kind, UnfitError, number, one_of
 
@@ -115,19 +116,9 @@ class PlanRule:
 
     def to_dict(self) -> dict[str, Any]:
         """Return it as it could be written."""
-        return {self.kind: written(self.patterns), **_plain(self.fields)}
+        return {self.kind: written(self.patterns), **plain(self.fields)}
 
 
 def written(patterns: tuple[Any, ...]) -> Any:
     """Return patterns as they could be written: one by itself, several as a list."""
     return patterns[0] if len(patterns) == 1 else list(patterns)
-
-
-def _plain(fields: Mapping[str, Any]) -> dict[str, Any]:
-    """Return fields with lists for tuples, copied."""
-    return {
-        name: list(value)
-        if isinstance(value, (list, tuple))
-        else (dict(value) if isinstance(value, Mapping) else value)
-        for name, value in fields.items()
-    }

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from mindspore import communication
 
 from msgrad._extras import needed
-from msgrad.checkpoints import write_whole
+from msgrad._files import plain, write_text
 from msgrad.errors import PlanError, Problem
 from msgrad.plans import Checker, Document, Plan, Until, read_document
 from msgrad.runs._faults import look_further
@@ -169,7 +169,7 @@ class Config:
     def to_yaml(self, folder: str | os.PathLike[str] | None = None) -> str:
         """Return the resolved config as YAML, see `to_dict`."""
         yaml = needed("yaml", "a config file")
-        return yaml.safe_dump(_plain(self.to_dict(folder)), sort_keys=False, allow_unicode=True)
+        return yaml.safe_dump(plain(self.to_dict(folder)), sort_keys=False, allow_unicode=True)
 
     def save(self, path: str | os.PathLike[str]) -> None:
         """Write the resolved config, whole or not at all; the file starts the same run.
@@ -177,8 +177,7 @@ class Config:
         Raises:
             CheckpointError: The file cannot be written.
         """
-        text = self.to_yaml(Path(path).parent)
-        write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), "yaml")
+        write_text(path, self.to_yaml(Path(path).parent))
 
 
 def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Config:
@@ -256,10 +255,3 @@ def _moved(values: Any, old: Path, new: Path) -> Any:
     if not end or not (function == "" or function.startswith(":")):
         return values
     return os.path.relpath((old / file).resolve(), new.resolve()) + end + function
-
-
-def _plain(value: Any) -> Any:
-    """Return a value without what only Python has."""
-    if isinstance(value, Mapping):
-        return {key: _plain(each) for key, each in value.items()}
-    return [_plain(each) for each in value] if isinstance(value, (list, tuple)) else value

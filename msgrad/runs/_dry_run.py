@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass
@@ -10,6 +9,7 @@ from typing import Any
 
 from mindspore import Tensor, nn
 
+from msgrad._files import as_json
 from msgrad._text import count
 from msgrad.freezing import Record, records_of
 from msgrad.network import Reach, find_reach, paths_of, places
@@ -215,7 +215,7 @@ class DryRun:
             "rules": [asdict(rule) for rule in self.rules],
             "stages": stages,
         }
-        return json.dumps(content, indent=2)
+        return as_json(content)
 
 
 def dry_run(run: Run, inputs: Sequence[Tensor] | None = None) -> DryRun:

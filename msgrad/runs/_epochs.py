@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import logging
 import math
 import time
@@ -14,8 +13,9 @@ from mindspore import Tensor
 from mindspore.dataset import Dataset
 from mindspore.train import Callback
 
+from msgrad._files import as_json
 from msgrad.backend import alike, saves_here
-from msgrad.checkpoints import load_weights, write_whole
+from msgrad.checkpoints import load_weights
 from msgrad.runs._build import Run
 from msgrad.runs._evaluate import evaluate
 from msgrad.runs._folder import BEST as FILE_OF_BEST
@@ -103,8 +103,7 @@ class Log(Callback):
                     save_weights(file, self.run.net)
                 else:
                     copy_file(present(folder) / KEPT / file.name, file)
-            text = json.dumps(watch.to_dict())
-            write_whole(folder / NEW / WATCHED, lambda part: part.write_text(text), "json")
+            as_json(watch.to_dict(), folder / NEW / WATCHED)
         if watch.restore is not None:
             file = kept / f"{watch.restore}.ckpt"
             alike(

@@ -2,18 +2,16 @@
 
 from __future__ import annotations
 
-import json
-import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from msgrad._text import plain_table
-from msgrad.checkpoints import write_whole
+from msgrad._files import as_json
+from msgrad._text import cut, plain_table
 from msgrad.network import Movement, MovementRow, fold_cells
 
-_MOST_LINES = 45
+_MOST_LINES = 46  # with the head
 
 
 @dataclass(frozen=True)
@@ -59,9 +57,7 @@ class Epoch:
         left_out = {"losses", "figures", "epochs"} | (set() if self.notes else {"notes"})
         own = {k: v for k, v in vars(self).items() if k not in left_out}
         figures = {**self.named_losses, **self.figures}
-        # JSON has neither NaN nor infinity
-        plain = {k: v if math.isfinite(v) else str(v) for k, v in figures.items()}
-        return {**own, **plain}
+        return {**own, **figures}
 
     @property
     def named_losses(self) -> dict[str, float]:
@@ -120,9 +116,8 @@ class RunResult:
         ]
         done = self.epochs[0].epoch - 1
         change = f"largest change since epoch {done}" if done else "largest change"
-        text = [plain_table(("weights", "n", "", change), lines[:_MOST_LINES])]
-        if len(lines) > _MOST_LINES:
-            text.append(f"… and {len(lines) - _MOST_LINES} more lines; figures.json has them all")
+        table = plain_table(("weights", "n", "", change), lines).splitlines()
+        text = cut(table, _MOST_LINES, "… and {} more lines; figures.json has them all")
         if self.held:
             kept = f"{len(self.held) - len(self.broken)} of {len(self.held)} kept their bits"
             moved = f"; moved: {', '.join(self.broken)}" if self.broken else ""
@@ -139,9 +134,19 @@ class RunResult:
             return "held, MOVED" if row.bits_changed else "held, bits equal"
         return "moved" if row.bits_changed else "bits equal"
 
-    def to_json(self) -> str:
-        """Return all of it as JSON."""
-        rows = json.loads(self.movement.to_json())["rows"]
+    def to_json(self, path: str | Path | None = None) -> str:
+        """Return all of it as JSON, and write it to a file where a path is given.
+
+        Args:
+            path: File to write; its folder is made.
+
+        Returns:
+            The JSON text.
+
+        Raises:
+            CheckpointError: The file cannot be written.
+        """
+        rows = [asdict(row) for row in self.movement.rows]
         content = {
             "device": self.device,
             "mindspore": self.mindspore,
@@ -149,16 +154,7 @@ class RunResult:
             **({"best": dict(self.best)} if self.best is not None else {}),
             "layers": [{**row, "held": row["name"] in self.held} for row in rows],
         }
-        return json.dumps(content, indent=2)
-
-    def save(self, path: Path) -> None:
-        """Write them, whole or not at all.
-
-        Raises:
-            CheckpointError: The file cannot be written.
-        """
-        text = self.to_json() + "\n"
-        write_whole(path, lambda part: part.write_text(text, encoding="utf-8"), "json")
+        return as_json(content, path)
 
 
 def _most(rows: Sequence[MovementRow]) -> str:

@@ -8,8 +8,9 @@ from pathlib import Path
 
 from mindspore import nn
 
+from msgrad._files import write_whole
 from msgrad.backend import saves_here
-from msgrad.checkpoints import write_values, write_whole
+from msgrad.checkpoints import write_values
 from msgrad.errors import CheckpointError
 from msgrad.runs._folder import LAST, NEW, OLD, place_of
 from msgrad.training import Position, TrainStep

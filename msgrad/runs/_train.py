@@ -145,7 +145,7 @@ def _trained(run: Run, batches: Dataset, position: Position, log: Log) -> RunRes
     figures = RunResult(run.device, ms.__version__, tuple(log.epochs), movement, held, best, folder)
     if run.rank == 0:
         save_weights(run.config.weights, run.net)
-        figures.save(folder / FIGURES)
+        figures.to_json(folder / FIGURES)
     return figures
 
 

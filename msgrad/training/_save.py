@@ -11,7 +11,7 @@ import mindspore as ms
 import numpy as np
 from mindspore import Tensor, nn
 
-from msgrad._text import few
+from msgrad._text import cut, few
 from msgrad.backend import alike
 from msgrad.checkpoints import read_file, write_file
 from msgrad.errors import CheckpointError
@@ -217,12 +217,8 @@ def check_values(
                 f"{parameter.dtype} {parameter.shape} here"
             )
     if wrong:
-        more = f"\nand {len(wrong) - 10} more" if len(wrong) > 10 else ""
-        raise CheckpointError(
-            "the file does not fit the network; nothing was loaded:\n"
-            + "\n".join(wrong[:10])
-            + more
-        )
+        head = "the file does not fit the network; nothing was loaded:"
+        raise CheckpointError("\n".join([head, *cut(wrong, 10)]), differences=wrong)
 
 
 def seeds_to_meta() -> dict[str, Any]:

@@ -22,7 +22,14 @@ ROWS = re.findall(
     r"^\| `(\w+)/` \|", (ROOT / "docs" / "architecture.md").read_text(encoding="utf-8"), re.M
 )
 FILES = sorted(path for path in PACKAGE.rglob("*.py"))
-PLAIN = {"errors.py", "_text.py", "network/_pattern.py", "network/_names.py", "network/_fold.py"}
+PLAIN = {
+    "_files.py",
+    "_text.py",
+    "errors.py",
+    "network/_pattern.py",
+    "network/_names.py",
+    "network/_fold.py",
+}
 LIBRARY = {"mindspore", "msgrad", "numpy"} | sys.stdlib_module_names
 TOOLS = {"matplotlib", "rich", "yaml"}
 MOST_FILES, MOST_LINES = 20, 300
