@@ -82,6 +82,7 @@ def load_run(
         value = rates[name][0] if name in rates else None
         if value is not None and value.shape == rate.shape:
             write(rate, value)
+    stages.carry.settle()
     for update in stages.updates:
         _restart_missing(update, values.keys())
     seeds_from_meta(meta["seeds"])

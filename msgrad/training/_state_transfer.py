@@ -113,6 +113,9 @@ class StateTransfer:
         self._rates: dict[str, Parameter] = {}
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
         self._entered: dict[int, np.ndarray] = {}
+        self._groups: list[dict[str, Any]] = []  # of all optimizers of `mindspore.experimental`
+        self._followers: list[Parameter] = []
+        self._followed: dict[int, float] = {}  # the driving rate that a follower saw last
 
     def meet(self, optimizer: nn.Cell) -> None:
         """Note the rates of a new optimizer, and share the Parameters that a scheduler may drive.
@@ -131,6 +134,38 @@ class StateTransfer:
             known = self._latest_rate([p.name for p in group["params"]])
             if known is not None and np.array_equal(self._first(known), self._first(group["lr"])):
                 group["lr"] = optimizer.lrs[number] = known
+        # a graph refuses two that are numbered alike, by the optimizers that they come from
+        each = {id(rate): rate for rate in rates_of(optimizer).values()}
+        for rate in each.values() if groups else ():
+            if sum(rate.name == other.name for other in each.values()) > 1:
+                rate.name = f"{rate.name}.{len(self._first_rates)}"
+        self._groups += groups
+
+    def _driver(self) -> tuple[Parameter, float] | None:
+        """Return a rate that a scheduler drives, and what it began with.
+
+        A scheduler writes ``initial_lr`` into the groups of its optimizer, and drives no others.
+        """
+        group = next((g for g in self._groups if "initial_lr" in g), None)
+        return None if group is None else (group["lr"], float(group["initial_lr"]))
+
+    def follow(self) -> None:
+        """Take rates of groups that joined later along with what a scheduler drives."""
+        if not self._followers or (driver := self._driver()) is None:
+            return
+        now, began = float(copy_of(driver[0])), driver[1]
+        for rate in self._followers:
+            seen = self._followed.get(id(rate), began)
+            if now != seen:
+                base = copy_of(rate) / seen if seen else self._first(rate) / began
+                write(rate, base * np.float32(now))
+                self._followed[id(rate)] = now
+
+    def settle(self) -> None:
+        """Take the rates as they are for those that go with the scheduler from now on."""
+        if (driver := self._driver()) is not None:
+            now = float(copy_of(driver[0]))
+            self._followed.update({id(rate): now for rate in self._rates.values()})
 
     def _first(self, rate: Parameter) -> np.ndarray:
         return self._first_rates[id(rate)][1]
@@ -168,6 +203,10 @@ class StateTransfer:
             self._rates.pop(name, None)
             self._rates[name] = rate
         each = {id(rate): rate for rate in new.rates.values()}
+        driven = {id(group["lr"]) for group in self._groups if "initial_lr" in group}
+        grouped = {id(group["lr"]) for group in self._groups} if driven else set()
+        self._followers = [each[key] for key in (grouped - driven) & each.keys()]
+        self.follow()
         self._entered.update({key: copy_of(rate) for key, rate in each.items()})
 
     def _same_constant(self, new: CellState, name: str) -> bool:
@@ -178,6 +217,7 @@ class StateTransfer:
 
     def rates_made(self) -> dict[str, tuple[Parameter, np.ndarray]]:
         """Return of each weight, in the order of use, its rate and what that was made with."""
+        self.follow()
         return {name: (rate, self._first(rate)) for name, rate in self._rates.items()}
 
     def take_rates(self, rates: Mapping[str, tuple[Tensor, Tensor]]) -> None:
@@ -216,6 +256,8 @@ class StateTransfer:
                 continue
             if np.array_equal(self._first(source), self._first(rate)):
                 _copy(rate, source)
+                if id(source) in self._followed:
+                    self._followed[id(rate)] = self._followed[id(source)]
                 _tell_of_rate(names, rate, self._first(rate))
 
     def _changed(self, rate: Parameter) -> bool:

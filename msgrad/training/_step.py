@@ -232,6 +232,7 @@ class TrainStep(nn.Cell):
         self._refuse_lent("a step would take it for the weights")
         if self._changes.changed() or not self._engine.running:
             self._enter(inputs, runs=True)
+        self._engine.carry.follow()
         return self.inner
 
     def prepare_with(self, look: Callable[[], Reach], *inputs: Any) -> None:
@@ -398,6 +399,8 @@ class TrainStep(nn.Cell):
             self._into_graph()
             return True
         inner = self.__dict__.get("inner")
+        if name == "optimizer" and inner is not None:
+            self._engine.carry.follow()
         if inner is None or name.startswith("_") or name in _NEVER_DELEGATED:
             return super().__getattr__(name)
         try:
