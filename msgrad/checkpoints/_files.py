@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import os
 import re
@@ -21,6 +22,10 @@ from msgrad.optim import owner_of
 
 _META = "msgrad.meta"
 _FORMAT = 1
+# A checkpoint ends in a field of protobuf's that MindSpore does not know and passes over: its tag,
+# its length, and this with the SHA-256 of all bytes before it.
+_SEAL = b"\x7a\x28msgrad\x00\x01"
+_SEAL_BYTES = len(_SEAL) + 32
 
 
 def write_file(
@@ -44,7 +49,9 @@ def write_values(
     values: Mapping[str, Tensor],
     kind: Literal["ckpt", "safetensors"] = "ckpt",
 ) -> None:
-    """Write a checkpoint of MindSpore that is either whole or not there.
+    """Write a checkpoint of MindSpore that is either whole or not there, with a checksum in it.
+
+    A safetensors file has none: what reads it checks the layout, and the side file its values.
 
     Raises:
         CheckpointError: The file cannot be written.
@@ -53,7 +60,43 @@ def write_values(
         {"name": name, "data": Tensor(copy_of(value), value.dtype)}
         for name, value in values.items()
     ]
-    write_whole(path, lambda part: ms.save_checkpoint(entries, str(part), format=kind), kind)
+
+    def write(part: Path) -> None:
+        ms.save_checkpoint(entries, str(part), format=kind)
+        if kind == "ckpt":
+            with part.open("ab") as file:
+                file.write(_SEAL + _digest(part, part.stat().st_size))
+
+    write_whole(path, write, kind)
+
+
+def _digest(path: Path, size: int) -> bytes:
+    digest = hashlib.sha256()
+    with path.open("rb") as file:
+        while size > 0 and (block := file.read(min(size, 1 << 20))):
+            digest.update(block)
+            size -= len(block)
+    return digest.digest()
+
+
+def seal_of(path: Path) -> bool | None:
+    """Say whether a file has the bytes that its checksum says; None where it has none.
+
+    To be asked before MindSpore reads it, whose process a damaged file may end.
+    """
+    size = path.stat().st_size - _SEAL_BYTES
+    with path.open("rb") as file:
+        file.seek(max(size, 0))
+        seal = file.read()
+    return seal[len(_SEAL) :] == _digest(path, size) if seal.startswith(_SEAL) else None
+
+
+def _check_seal(path: Path) -> None:
+    if seal_of(path) is False:
+        raise CheckpointError(
+            f"path {str(path)!r} is damaged: its bytes are not those that were written; give "
+            "another file"
+        )
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -98,6 +141,10 @@ def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str,
         raise CheckpointError(
             f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first"
         )
+    if seal_of(target) is None:
+        raise CheckpointError(
+            f"path {str(target)!r} is damaged: it has lost its checksum; give another file"
+        )
     return meta
 
 
@@ -137,9 +184,11 @@ def read_checkpoint(
     target = Path(path)
     if not target.is_file():
         raise CheckpointError(f"path {str(target)!r} is no file; {remedy}")
+    _check_seal(target)
     try:
         values = _loaded(target, _kind(target))
-    except (OSError, RuntimeError, ValueError, TypeError, KeyError) as error:
+    # of a damaged file MindSpore raises what comes
+    except Exception as error:
         raise CheckpointError(
             f"path {str(target)!r} of {target.stat().st_size} bytes cannot be read, it is damaged "
             "or no checkpoint; give a whole file that MindSpore wrote"

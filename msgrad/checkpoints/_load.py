@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from msgrad._text import cut
-from msgrad.checkpoints._files import read_checkpoint, state_among, take_meta
+from msgrad.checkpoints._files import read_checkpoint, seal_of, state_among, take_meta
 from msgrad.checkpoints._save import weights_of
 from msgrad.checkpoints._side_file import SideFile, kind_of, read_side_file, side_path
 from msgrad.errors import CheckpointError
@@ -34,6 +34,9 @@ class LoadReport:
         other_base: Weights of the base, for a file of `save_trainable`, that have other bits in the
             network or are missing there.
         state: Names of optimizer state, counters and rates in the file, which are no weights.
+        verified: Whether a checksum says that the values are those that were written. Files of
+            `save_trainable` and ``TrainStep.save`` have one; a plain checkpoint of MindSpore has
+            none, so that a flipped bit in a value is not noticed.
 
     Examples:
         >>> print(LoadReport(("fc.weight",), missing=("fc.bias",)))
@@ -48,6 +51,7 @@ class LoadReport:
     other_dtype: tuple[str, ...] = ()
     other_base: tuple[str, ...] = ()
     state: tuple[str, ...] = ()
+    verified: bool = False
 
     @property
     def complete(self) -> bool:
@@ -80,6 +84,7 @@ class _Content:
     weights: dict[str, Tensor]
     state: tuple[str, ...]
     side: SideFile | None = None
+    verified: bool = False
 
 
 def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = True) -> LoadReport:
@@ -87,7 +92,9 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
 
     Everything is checked before anything is written. Flags, freezes and holds stay as they are: a
     frozen weight gets its value and is frozen. Optimizers, train steps and compiled graphs keep the
-    weights, also when training has begun; optimizer state stays as it is.
+    weights, also when training has begun; optimizer state stays as it is. A plain checkpoint of
+    MindSpore has no checksum: a flipped bit in it is not noticed, and ``verified`` of the report
+    says so.
 
     Args:
         net: Network to load into, without an optimizer.
@@ -139,14 +146,18 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
 
 def _read(path: str | os.PathLike[str]) -> _Content:
     side = read_side_file(Path(path))
+    if side is not None and Path(path).is_file() and seal_of(Path(path)) is False:
+        raise side.other_values(path)
     values = read_checkpoint(path)
     if side is not None:
         side.check_belongs(Path(path), values)
-        return _Content(values, (), side)
+        return _Content(values, (), side, verified=True)
     meta = take_meta(path, values)
     # TrainStep.save says which of its values are weights
     state = state_among(values) if meta is None else values.keys() - meta["parameters"].keys()
-    return _Content(values, tuple(name for name in values if name in state))
+    return _Content(
+        values, tuple(name for name in values if name in state), verified=meta is not None
+    )
 
 
 def _compared(weights: Mapping[str, Parameter], content: _Content) -> LoadReport:
@@ -172,6 +183,7 @@ def _compared(weights: Mapping[str, Parameter], content: _Content) -> LoadReport
         other_dtype=tuple(_unlike(name, values, weights) for name in types),
         other_base=tuple(side.other_base(rest)) if side is not None else (),
         state=tuple(name for name in content.state if name in state),
+        verified=content.verified,
     )
 
 

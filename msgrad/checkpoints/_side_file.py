@@ -53,11 +53,15 @@ class SideFile:
             CheckpointError: They are others: one of the two files was replaced or is damaged.
         """
         if set(values) != set(self.weights) or fingerprint_of(values) != self.fingerprint:
-            raise CheckpointError(
-                f"path {str(path)!r} holds other values than {str(side_path(path))!r} says, one of "
-                "them was replaced or damaged; save both again, or delete the second to load the "
-                "first as a checkpoint like any other"
-            )
+            raise self.other_values(path)
+
+    def other_values(self, path: str | Path) -> CheckpointError:
+        """Return the error for a file of other values than it was written for."""
+        return CheckpointError(
+            f"path {str(path)!r} holds other values than {str(side_path(path))!r} says, one of "
+            "them was replaced or damaged; save both again, or delete the second to load the "
+            "first as a checkpoint like any other"
+        )
 
     def other_base(self, rest: Mapping[str, Tensor]) -> list[str]:
         """Name the weights of the base that are missing or have other bits in a network.

@@ -9,9 +9,9 @@ from typing import Any
 
 import mindspore as ms
 import numpy as np
-from mindspore import Tensor, nn
+from mindspore import Parameter, Tensor, nn
 
-from msgrad.network import bits, copy_of, rolled_back, seeds_kept, write
+from msgrad.network import bits, copy_of, seeds_kept, write
 from msgrad.replay._part import FrozenPart, adapting, new_buffer
 from msgrad.replay._samples import reordered, rows_of
 from msgrad.replay._taps import CALL, FILL, REPLAY
@@ -37,7 +37,7 @@ class FrozenRows:
     def compute(self, inputs: Sequence[Any]) -> list[np.ndarray]:
         """Let the frozen part compute a batch; the taps hold it from now on."""
         self._use(rows_of(inputs))
-        with rolled_back(adapting(self._part.net)), seeds_kept(), self._doing(FILL):
+        with _kept(adapting(self._part.net)), seeds_kept(), self._doing(FILL):
             self._filler(*inputs)
         return [copy_of(tap.buffer) for tap in self._part.needed]
 
@@ -117,6 +117,17 @@ class FrozenRows:
                     total = zlib.crc32(flat[-_ENDS:].tobytes(), total)
                     total = zlib.crc32(flat[:_ENDS].tobytes(), total)
         return total
+
+
+@contextmanager
+def _kept(parameters: Sequence[Parameter]) -> Iterator[None]:
+    """Put values back that a pass through the whole network moves."""
+    before = [(parameter, copy_of(parameter)) for parameter in parameters]
+    try:
+        yield
+    finally:
+        for parameter, values in before:
+            write(parameter, values)
 
 
 class _Filler(nn.Cell):

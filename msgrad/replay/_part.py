@@ -11,10 +11,11 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from msgrad.backend import Graph, compiled_graph, running_in
-from msgrad.freezing import cannot_hold, is_held, is_norm, records_of
+from msgrad.freezing import cannot_hold, forward_writes, is_held, is_norm, records_of
 from msgrad.network import (
     cell_paths,
     children,
+    core_of,
     every_cell,
     hidden,
     is_wrapper,
@@ -44,7 +45,8 @@ def called_once(
         bad = {cell: why for cell in cells if (why := _why_not_call(calls[cell], rows))}
         for cell, why in bad.items():
             refused[paths[id(cell)]] = why
-            opened.add(id(cell))
+            # and what stands in its wrappers
+            opened.add(id(core_of(cell)))
         if not bad:
             return {cell: call[0] for cell, call in calls.items() if call}
 
@@ -62,7 +64,7 @@ def _candidates(
             continue
         seen.add(id(cell))
         callable_ = type(cell).construct not in (nn.Cell.construct, nn.CellList.construct)
-        if cell is not net and callable_ and id(cell) not in opened:
+        if cell is not net and callable_ and id(core_of(cell)) not in opened:
             why = why_not(cell, records)
             if not why:
                 yield cell
@@ -137,9 +139,12 @@ def standing(net: nn.Cell, kind: type[Wrapper]) -> dict[str, Wrapper]:
     return {path: wrapper for wrapper, path in first.items()}
 
 
-def adapting(net: nn.Cell) -> list[nn.Cell]:
-    """List the norms whose statistics move in training."""
-    return [cell for cell in every_cell(net) if is_norm(cell) and not is_held(cell)]
+def adapting(net: nn.Cell) -> list[Parameter]:
+    """List what moves in a forward pass: statistics that adapt, and what a cell writes itself."""
+    norms = (cell for cell in every_cell(net) if is_norm(cell) and not is_held(cell))
+    moving = {id(p) for norm in norms for p in norm.__dict__["_params"].values()}
+    moving |= forward_writes(net).keys()
+    return [record.parameter for key, record in records_of(net).items() if key in moving]
 
 
 @dataclass
@@ -156,6 +161,24 @@ class FrozenPart:
     taps: dict[str, Tap] = field(default_factory=dict)
     refused: dict[str, str] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        self._fixed = self._fixed_cells()
+
+    def _fixed_cells(self) -> list[int]:
+        """List the cells by id that train no weight of their own; wrappers come and go."""
+        records = records_of(self.net)
+        return [
+            id(cell)
+            for cell in every_cell(self.net)
+            if not is_wrapper(cell)
+            if not any(records[id(p)].trains for p in cell._params.values() if p is not None)
+        ]
+
+    def is_whole(self) -> bool:
+        """Whether every tap stands, and no cell was exchanged but for those that train."""
+        there = set(map(id, standing(self.net, Tap).values()))
+        return there >= set(map(id, self.taps.values())) and self._fixed == self._fixed_cells()
+
     @property
     def needed(self) -> list[Tap]:
         """The taps that the rest of the network reads."""
@@ -167,7 +190,7 @@ class FrozenPart:
 
     def weights(self) -> list[Parameter]:
         """List all that does not change in training, whether it stands in a tapped cell or not."""
-        moving = {id(p) for cell in adapting(self.net) for p in cell.__dict__["_params"].values()}
+        moving = set(map(id, adapting(self.net)))
         return [
             record.parameter
             for key, record in records_of(self.net).items()
@@ -198,11 +221,11 @@ def find_frozen_part(net: nn.Cell, inputs: Sequence[Any], rows: int) -> FrozenPa
         return part
     wrap(net, *calls, wrapper=Tap)
     part.taps = standing(net, Tap)
-    for tap in part.taps.values():
-        args, kwargs, out = calls[tap.cell]
-        tap.set_buffer(new_buffer(out.shape, out.dtype))
-        tap.make_sinks(len(args) + len(kwargs))
     try:
+        for tap in part.taps.values():
+            args, kwargs, out = calls[tap.cell]
+            tap.set_buffer(new_buffer(out.shape, out.dtype))
+            tap.make_sinks(len(args) + len(kwargs))
         # without those that change, others may be needed
         while _drop_dependent(part, graph := _traced(part, inputs)) or _drop_reading(part, inputs):
             pass

@@ -14,7 +14,7 @@ from mindspore import Tensor, nn
 from mindspore import dataset as msdataset
 
 from msgrad._text import few
-from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError
+from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError, ShapeError
 from msgrad.freezing import claims_version
 from msgrad.network import (
     Selection,
@@ -153,6 +153,9 @@ class Replay:
             if not self.cells:
                 raise ArgumentError(f"no frozen part can be replayed; {_reasons(self.refused)}")
             self._check_updates()
+            count = len(first) - getattr(self._network, "labels", 0)
+            self._shapes = [v.shape[1:] for v in first[:count] if isinstance(v, Tensor)]
+            self._cells, self._standing = [], [[0]]
             self._rows = FrozenRows(self._part, rows)
             self._state, self._ends = self._rows.checksum(), self._rows.glance()
             self._version = claims_version()
@@ -172,6 +175,7 @@ class Replay:
             ConflictError: A cell that is replayed was unfrozen, or a weight in it was changed.
         """
         refuse_lent(self._network.get_parameters(), "a replay would take it for the weights")
+        self._check_shapes(inputs)
         keys = keys_of(inputs)
         known = self._kept.has(keys)
         # what is kept may outlive this replay: of other weights it must not be
@@ -206,6 +210,7 @@ class Replay:
         for number, batch in enumerate(batches_of(self._dataset), 1):
             if self._kept.full:
                 break
+            self._check_shapes(batch)
             keys = keys_of(batch)
             if not self._kept.has(keys):
                 self._kept.add(keys, self._rows.compute(batch))
@@ -283,6 +288,7 @@ class Replay:
                     "and train on, or begin a new one"
                 )
             self._version = claims_version()
+        self._check_whole(look=now)
         changed = self._rows.glance() != self._ends
         if now and not changed:
             changed = self._rows.checksum() != self._state
@@ -292,6 +298,29 @@ class Replay:
             raise ConflictError(
                 "a weight in the frozen part has other bits than when the replay began; close() "
                 "it and begin a new one"
+            )
+
+    def _check_whole(self, *, look: bool) -> None:
+        """Refuse to go on where a cell was exchanged, or a tap taken out."""
+        standing = [list(map(id, own.values())) for own in self._cells]
+        if standing == self._standing and not look:
+            return
+        if not self._part.is_whole():
+            raise ConflictError(
+                "a cell was exchanged since the replay began, or taken out of its wrapper; close() "
+                "it and begin a new one"
+            )
+        self._cells = [cell.__dict__["_cells"] for cell in every_cell(self._network)]
+        self._standing = [list(map(id, own.values())) for own in self._cells]
+
+    def _check_shapes(self, inputs: Sequence[Any]) -> None:
+        """Refuse samples of another size than the first, which the buffers are made for."""
+        count = len(inputs) - getattr(self._network, "labels", 0)
+        shapes = [value.shape[1:] for value in inputs[:count] if isinstance(value, Tensor)]
+        if shapes != (first := self._shapes):
+            raise ShapeError(
+                f"samples have the shapes {_written(shapes)}, and the replay began with "
+                f"{_written(first)}; give samples of one size, or each size a replay of its own"
             )
 
     def _check_updates(self) -> None:
@@ -339,6 +368,10 @@ def _short(replay: Replay, path: str) -> str:
         if cell is inner and path.startswith(f"{name}."):
             return path[len(name) + 1 :]
     return path
+
+
+def _written(shapes: Sequence[tuple[int, ...]]) -> str:
+    return ", ".join(str(tuple(shape)) for shape in shapes)
 
 
 def _reasons(refused: dict[str, str]) -> str:

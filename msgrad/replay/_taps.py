@@ -16,6 +16,8 @@ CALL, FILL, TRACE, REPLAY = range(4)
 class Recorder(CellWrapper):
     """Notes what goes through a cell; for eager passes."""
 
+    passing = True
+
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__(cell)
         self.__dict__["calls"] = []
@@ -33,6 +35,8 @@ class Tap(CellWrapper):
     What it does is read when a graph is compiled; each graph of a replay is compiled with the taps
     in one state. The buffer has the rows of one batch, so there is one for each size of batch.
     """
+
+    passing = True
 
     def __init__(self, cell: nn.Cell) -> None:
         super().__init__(cell)

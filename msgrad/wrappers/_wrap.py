@@ -199,7 +199,12 @@ def unwrap(
             f"net is itself a {type(net).__name__}, which cannot be taken off in place; "
             "unwrap net.cell and go on with that"
         )
-    there = [(path, wrapper) for path, wrapper in wrapped(net) if isinstance(wrapper, kind)]
+    there = [
+        (path, wrapper)
+        for path, wrapper in wrapped(net)
+        # those of an open replay go with it, and by name only
+        if isinstance(wrapper, kind) and not (wrapper.passing and kind is CellWrapper)
+    ]
     if patterns:
         chosen = {core_of(cell) for _, cell in select_cells(net, *patterns, nested=True)}
         found = [(path, wrapper) for path, wrapper in there if core_of(wrapper) in chosen]

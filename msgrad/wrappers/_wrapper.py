@@ -79,6 +79,9 @@ class CellWrapper(nn.Cell):
         2
     """
 
+    # whether it stands for a while only, for msgrad itself
+    passing = False
+
     # Lets other modules step over wrappers without importing this one.
     _msgrad_wrapper = True
 
