@@ -154,7 +154,8 @@ class _Told:
         self.parameter = _only(net, name)
         self.name = str(self.parameter.name)
         self.net = inner_network(net)
-        self.record = records_of(self.net)[id(self.parameter)]
+        self.records = records_of(self.net)
+        self.record = self.records[id(self.parameter)]
         self.written = forward_writes(self.net).get(id(self.parameter), "")
         self.places = [place for place in places(self.net) if place.parameter is self.parameter]
 
@@ -238,16 +239,15 @@ class _Told:
     def by_layers(self) -> Iterator[Reason]:
         """Tell how the layers that own it behave."""
         for owner in {id(place.owner): place.owner for place in self.places}.values():
-            text = _behaviour(owner, records_of(self.net))
+            text = _behaviour(owner, self.records)
             if text:
                 decides = self.record.statistic
                 yield Reason("layer", f"{type(owner).__name__} {text}", decides)
 
     def by_mistake(self) -> Iterator[Reason]:
         """Tell of flags that were meant for it and set where nothing reads them."""
-        moving = {
-            str(p.name) for p in self.net.get_parameters() if records_of(self.net)[id(p)].trains
-        }
+        records = self.records.values()
+        moving = {str(record.parameter.name) for record in records if record.trains}
         for finding in misplaced_flags(self.net, moving):
             if self.name in finding.names:
                 yield Reason(finding.kind, finding.message)

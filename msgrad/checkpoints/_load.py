@@ -147,7 +147,7 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
 def _read(path: str | os.PathLike[str]) -> _Content:
     side = read_side_file(Path(path))
     if side is not None and Path(path).is_file() and seal_of(Path(path)) is False:
-        raise side.other_values(path)
+        raise side.other_values(Path(path))
     values = read_checkpoint(path)
     if side is not None:
         side.check_belongs(Path(path), values)
