@@ -248,15 +248,22 @@ def random_inputs(inputs: Sequence[Any], rng: np.random.Generator, sign: int) ->
 
 @contextmanager
 def silence() -> Iterator[None]:
-    """Send to nowhere what is printed: by a graph to descriptor 1, eagerly to sys.stdout."""
+    """Send to nowhere what is printed: by MindSpore to descriptors 1 and 2, eagerly to sys.stdout.
+
+    What is tried and fails so that another way is taken would print its errors.
+    """
     sys.stdout.flush()
-    kept = os.dup(1)
+    sys.stderr.flush()
+    kept = {stream: os.dup(stream) for stream in (1, 2)}
     nowhere = os.open(os.devnull, os.O_WRONLY)
     try:
-        os.dup2(nowhere, 1)
+        for stream in kept:
+            os.dup2(nowhere, stream)
         with redirect_stdout(io.StringIO()):
             yield
     finally:
-        os.dup2(kept, 1)
-        os.close(kept)
+        sys.stderr.flush()
+        for stream, copy in kept.items():
+            os.dup2(copy, stream)
+            os.close(copy)
         os.close(nowhere)

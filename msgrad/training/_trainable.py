@@ -12,7 +12,7 @@ from msgrad._text import count, few
 from msgrad.backend import sharding_mode
 from msgrad.errors import ArgumentError, ConflictError
 from msgrad.freezing import Record
-from msgrad.network import Pattern, Reach, find_reach, paths_of, select
+from msgrad.network import Pattern, Reach, find_reach, paths_of, select, silence
 from msgrad.training._loss import raise_refusal
 
 logger = logging.getLogger("msgrad")
@@ -81,7 +81,8 @@ class Trainable:
                 "the look for what a gradient reaches would be; give TrainStep unreached='allow'"
             )
         try:
-            return find_reach(self._network, inputs)
+            with silence():
+                return find_reach(self._network, inputs)
         except Exception as error:
             raise_refusal(error)
             # in PYNATIVE_MODE a network trains that no graph can be made of

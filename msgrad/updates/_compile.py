@@ -14,7 +14,7 @@ from mindspore import dtype as mstype
 
 from msgrad.backend import computes, running_in
 from msgrad.errors import ArgumentError, ArgumentTypeError, ConflictError, ShapeError
-from msgrad.network import bits, copy_of, write
+from msgrad.network import bits, copy_of, silence, write
 from msgrad.updates._bound_rule import BoundRule
 from msgrad.updates._readable import check_readable
 
@@ -183,9 +183,11 @@ def try_rules(bound_rules: Sequence[BoundRule], step: Tensor, remedy: str) -> No
 
 def _try_in_place(bound_rules: Sequence[BoundRule], step: Tensor, remedy: str) -> None:
     """Run each rule on a stand-in, and see whether that changes."""
-    small = [_stand_in(bound, _SMALL) for bound in bound_rules]
+    # what stands beside a weight has its shape
+    small = [_stand_in(bound, None if bound.beside else _SMALL) for bound in bound_rules]
     try:
-        run(RunGraph, small, step)
+        with silence():
+            run(RunGraph, small, step)
     except Exception:
         # A rule may need the shape of its weight.
         small = [_stand_in(bound, None) for bound in bound_rules]
@@ -218,7 +220,8 @@ def _run(
     kind: type[RuleGraph], samples: list[BoundRule], step: Tensor, remedy: str
 ) -> tuple[Any, ...]:
     try:
-        return run(kind, samples, step)
+        with silence():
+            return run(kind, samples, step)
     except Exception as error:
         if len(samples) == 1:
             reason = str(error).strip().partition("\n")[0]

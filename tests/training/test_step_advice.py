@@ -71,7 +71,7 @@ def test_where_trainable_leaves_nothing_the_advice_is_to_widen_it():
 
 
 def test_a_network_that_runs_eagerly_only_trains_and_its_reach_is_said_to_be_unknown(
-    caplog: pytest.LogCaptureFixture,
+    caplog: pytest.LogCaptureFixture, capfd: pytest.CaptureFixture[str]
 ):
     ms.set_context(mode=ms.PYNATIVE_MODE)
     net = Eager()
@@ -80,6 +80,7 @@ def test_a_network_that_runs_eagerly_only_trains_and_its_reach_is_said_to_be_unk
         mg.TrainStep(net, sgd, nn.MSELoss())(X, X)
     assert before.moved() == ["layer.weight", "layer.bias"]
     assert "does not compile as a graph (Unsupported statement 'Try'" in caplog.text
+    assert "ERROR" not in capfd.readouterr().err
 
 
 @pytest.mark.parametrize("wish", ["statistics", "dropout"])

@@ -5,7 +5,7 @@ from __future__ import annotations
 import mindspore as ms
 import numpy as np
 import pytest
-from mindspore import Tensor, nn
+from mindspore import Tensor, nn, ops
 
 import msgrad as mg
 from msgrad.updates import _update
@@ -162,3 +162,29 @@ def test_the_mode_that_was_set_is_set_afterwards_by_an_error_too(mode: str, comp
         mg.update_weights(net, {"weight": to_half}, compiled=compiled)
     assert ms.get_context("mode") == expected
     assert net.weight.asnumpy().tobytes() == (2 * START).tobytes()
+
+
+MASK = Tensor(np.eye(6, dtype=np.float32))
+
+
+def masked(w: Tensor) -> Tensor:
+    return w * MASK
+
+
+def loud(w: Tensor) -> Tensor:
+    return ops.matmul(w, MASK[:5])
+
+
+@pytest.mark.parametrize("rule", [mg.rules.keep_zeros(), masked], ids=["keep_zeros", "masked"])
+def test_a_rule_that_needs_the_shape_of_its_weight_prints_no_errors(
+    rule, capfd: pytest.CaptureFixture[str]
+):
+    net = nn.Dense(6, 6)
+    assert mg.WeightUpdates(net, {"weight": rule}).names == ["weight"]
+    assert "ERROR" not in "".join(capfd.readouterr())
+
+
+def test_a_rule_that_is_refused_tells_it_by_the_error_alone(capfd: pytest.CaptureFixture[str]):
+    with pytest.raises(mg.errors.ArgumentError, match="rule 'weight' cannot be compiled"):
+        mg.WeightUpdates(nn.Dense(6, 6), {"weight": loud})
+    assert "ERROR" not in "".join(capfd.readouterr())
