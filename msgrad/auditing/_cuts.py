@@ -13,7 +13,6 @@ import os
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass
-from functools import reduce
 from types import FunctionType
 from typing import Any
 
@@ -32,6 +31,7 @@ from msgrad.network import (
     inner_network,
     layers_of,
     one,
+    resolved,
     source_of,
 )
 from msgrad.wrappers import StopGradient, made_by_no_grad
@@ -60,8 +60,9 @@ def _lines(function: FunctionType, cell: nn.Cell, seen: set[int]) -> Iterator[st
     source = source_of(function)
     if source is None:
         return
+    names = {**function.__globals__, **closure_of(function), "self": cell}
     for call in (node for node in ast.walk(source.tree) if isinstance(node, ast.Call)):
-        called = _resolved(call.func, function, cell)
+        called = resolved(call.func, names)
         if _stops(called) or (isinstance(call.func, ast.Attribute) and call.func.attr == "detach"):
             yield _place(function, source.offset + call.lineno)
         elif isinstance(called, FunctionType):
@@ -72,16 +73,6 @@ def _stops(called: Any) -> bool:
     return called is ops.stop_gradient or (
         isinstance(called, ops.Primitive) and called.name == "StopGradient"
     )
-
-
-def _resolved(func: ast.expr, function: FunctionType, cell: nn.Cell) -> Any:
-    """Return what a call calls, as far as names and attributes tell."""
-    root, *path = ast.unparse(func).split(".")
-    names = {**function.__globals__, **closure_of(function), "self": cell}
-    try:
-        return reduce(getattr, path, names[root])
-    except (KeyError, AttributeError):
-        return None
 
 
 def _place(function: FunctionType, line: int) -> str:

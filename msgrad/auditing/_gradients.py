@@ -11,7 +11,6 @@ from contextlib import contextmanager
 from typing import Any, Protocol
 
 import mindspore as ms
-import numpy as np
 from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
@@ -21,13 +20,13 @@ from msgrad.network import (
     Reach,
     by_trials,
     copy_of,
-    every_cell,
+    norm_of,
     one,
     silence,
     sorted_reach,
     write,
 )
-from msgrad.optim import OptimizerWrapper
+from msgrad.optim import GradientRecorder, put_back, put_instead
 
 _numbers = itertools.count()
 # Steps to wait for a call of the optimizer.
@@ -112,7 +111,7 @@ class StepGradients:
     def __init__(self, step: nn.Cell, optimizers: Sequence[nn.Cell]) -> None:
         self.weights = list({id(p): p for o in optimizers for p in o.parameters}.values())
         self._step = step
-        self._recorders = {id(o): Recorder(o, n) for n, o in enumerate(optimizers)}
+        self._recorders = {id(o): GradientRecorder(o, largest=True) for o in optimizers}
         # A phase of its own: the user's compiled graph is neither used nor lost.
         self._phase = f"{step.phase}.msgrad.audit.{next(_numbers)}"
 
@@ -134,32 +133,17 @@ class StepGradients:
         return _reach_by_trials(self.run, self.weights, inputs)
 
     def run(self, *inputs: object) -> list[Tensor]:
-        """Do a step through the recorders and return the extremes of the gradients."""
+        """Do a step through the recorders and return the sizes of the gradients."""
         phase = self._step.phase
-        with self._recorded():
-            self._step.phase = self._phase
-            try:
-                self._step(*inputs)
-            finally:
-                self._step.phase = phase
-        kept = {k: v for r in self._recorders.values() for k, v in r.kept.items()}
-        return [kept[id(p)] for p in self.weights]
-
-    @contextmanager
-    def _recorded(self) -> Iterator[None]:
-        places = [
-            (part, key, cell)
-            for part in every_cell(self._step)
-            for key, cell in part._cells.items()
-            if id(cell) in self._recorders
-        ]
-        for part, key, cell in places:
-            part._cells[key] = self._recorders[id(cell)]
+        stood = put_instead(self._step, self._recorders)
+        self._step.phase = self._phase
         try:
-            yield
+            self._step(*inputs)
         finally:
-            for part, key, cell in places:
-                part._cells[key] = cell
+            self._step.phase = phase
+            put_back(stood)
+        kept = {k: v for r in self._recorders.values() for k, v in r.noted.items()}
+        return [kept[id(p)] for p in self.weights]
 
 
 class FunctionGradients:
@@ -192,53 +176,6 @@ class FunctionGradients:
 
     def forget(self) -> None:
         """Do nothing: nothing is kept."""
-
-
-class Recorder(OptimizerWrapper):
-    """An optimizer that notes largest element and norm of each gradient before it uses them."""
-
-    def __init__(self, optimizer: nn.Cell, number: int) -> None:
-        super().__init__(optimizer)
-        # beside the parameters: nothing that lists the step's may see them
-        self.kept = {id(p): _blank(2, f"{number}.{p.name}") for p in optimizer.parameters}
-        self.buffers = tuple(self.kept.values())
-        self.__dict__["calls"] = _blank(1, f"{number}.calls")
-        self.map = ops.HyperMap()
-
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:
-        noted = self.map(self.note, self.buffers, grads)
-        counted = ops.assign_add(self.calls, Tensor([1.0], mstype.float32))
-        return self.optimizer(ops.depend(grads, (noted, counted)))
-
-    def note(self, buffer: Parameter, gradient: Tensor) -> Tensor:
-        """Write the extremes of one gradient into its buffer."""
-        sizes = ops.abs(ops.cast(gradient, mstype.float32))
-        return ops.assign(buffer, ops.stack((sizes.max(), ops.sqrt((sizes * sizes).sum()))))
-
-    @property
-    def called(self) -> bool:
-        """Whether gradients came."""
-        return bool(copy_of(self.calls).any())
-
-    def norms(self) -> dict[int, float]:
-        """Return what was noted; a norm whose square vanished is at least the largest element."""
-        if not self.called:
-            return {}
-        return {key: float(copy_of(buffer).max()) for key, buffer in self.kept.items()}
-
-
-def _blank(size: int, name: str) -> Parameter:
-    return Parameter(Tensor(np.zeros(size, np.float32)), name=f"msgrad.gradient.{name}")
-
-
-def norm_of(gradient: np.ndarray) -> float:
-    """Return the Euclidean norm: NaN where an element is, infinite where one is."""
-    values = gradient.astype(np.float64).ravel()
-    largest = float(np.abs(values).max(initial=0.0))
-    if largest == 0.0 or not np.isfinite(largest):
-        return largest
-    # scaled, so that the squares neither overflow nor vanish
-    return largest * float(np.linalg.norm(values / largest))
 
 
 @contextmanager

@@ -24,6 +24,7 @@ from msgrad.network import (
     core_of,
     every_cell,
     inner_network,
+    resolved,
     source_of,
 )
 
@@ -83,7 +84,7 @@ def _flagged_cells(network: nn.Cell) -> Iterator[tuple[str, nn.Cell]]:
     for source, names in _sources(network):
         for line, target in _flags_turned_off(source.tree):
             place = (os.path.basename(source.file), source.offset + line)
-            cell = _resolved(target, names)
+            cell = resolved(target, names)
             if isinstance(cell, nn.Cell) and place not in seen:
                 seen.add(place)
                 yield f"{place[0]}:{place[1]}", cell
@@ -125,17 +126,3 @@ def _flags_turned_off(tree: ast.AST) -> Iterator[tuple[int, ast.expr]]:
 
 def _is_false(value: ast.expr) -> bool:
     return isinstance(value, ast.Constant) and value.value is False
-
-
-def _resolved(target: ast.expr, names: Mapping[str, Any]) -> object:
-    """Return what names, attributes and constant indices stand for; None for all else."""
-    try:
-        if isinstance(target, ast.Name):
-            return names[target.id]
-        if isinstance(target, ast.Attribute):
-            return getattr(_resolved(target.value, names), target.attr)
-        if isinstance(target, ast.Subscript) and isinstance(target.slice, ast.Constant):
-            return _resolved(target.value, names)[target.slice.value]  # pyright: ignore
-    except (KeyError, IndexError, AttributeError, TypeError):
-        return None
-    return None

@@ -9,10 +9,7 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
-import numpy as np
-from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
-from mindspore import dtype as mstype
-from mindspore.ops import composite
+from mindspore import nn
 from mindspore.train import Callback
 
 from msgrad._extras import needed
@@ -21,86 +18,45 @@ from msgrad.auditing._distances import Distance, distances
 from msgrad.auditing._monitor_plot import plot_records
 from msgrad.auditing._record import LayerRecord
 from msgrad.errors import ArgumentError
-from msgrad.network import Pattern, copy_of, every_cell, forget_compiled, places, select
-from msgrad.optim import OptimizerWrapper, optimizers_in
+from msgrad.network import Pattern, every_cell, forget_compiled, places, select
+from msgrad.optim import GradientRecorder, optimizers_in, put_back, put_instead
 from msgrad.training import TrainStep
-
-_note = composite.MultitypeFuncGraph("note")
-
-
-@_note.register("Tensor", "Tensor")
-def _note_tensor(buffer: Parameter, gradient: Tensor) -> Tensor:
-    # one pass over the gradient; above 1e19 the square of float32 is infinite
-    square = 2.0 * ops.L2Loss()(ops.cast(gradient, mstype.float32))
-    return ops.assign(buffer, ops.sqrt(square).reshape((1,)))
-
-
-class NotingOptimizer(OptimizerWrapper):
-    """An optimizer that notes the norm of each gradient before it uses them."""
-
-    def __init__(self, optimizer: nn.Cell) -> None:
-        super().__init__(optimizer)
-        # beside the parameters: nothing that lists or saves the step's may see them
-        own = self.__dict__
-        own["noted"] = {id(p): _buffer(p) for p in optimizer.parameters}
-        own["_buffers_of_norms"] = ParameterTuple(self.noted.values())
-        self.map_each = composite.HyperMap()
-
-    def construct(self, grads: tuple[Tensor, ...]) -> Any:
-        noted = self.map_each(_note, self._buffers_of_norms, grads)
-        return self.optimizer(ops.depend(grads, noted))
-
-
-def _buffer(weight: Parameter) -> Parameter:
-    blank = Tensor(np.full(1, np.nan, np.float32))
-    return Parameter(blank, name=f"msgrad.norm.{weight.name}", requires_grad=False)
 
 
 class GradientNorms:
-    """Puts noting optimizers into a step, and takes them out again."""
+    """Puts optimizers that note their gradients into a step, and takes them out again."""
 
     def __init__(self) -> None:
-        # by the id of the optimizer, which the noting one keeps alive
-        self._noting: dict[int, NotingOptimizer] = {}
-        self._places: list[tuple[nn.Cell, str, nn.Cell]] = []
-        self._current: list[NotingOptimizer] = []
+        # by the id of the optimizer, which its recorder keeps alive
+        self._recorders: dict[int, GradientRecorder] = {}
+        self._stood: list[tuple[nn.Cell, str, nn.Cell]] = []
+        self._current: list[GradientRecorder] = []
 
     def attach(self, step: nn.Cell) -> None:
         """Note from now on; the step is compiled once more if it was compiled already."""
         root = step.inner if isinstance(step, TrainStep) else step
         found = optimizers_in(root)
-        self._current = [o if isinstance(o, NotingOptimizer) else self._noting_of(o) for o in found]
-        instead = {id(o): noting for o, noting in zip(found, self._current, strict=True)}
-        places = [
-            (part, key, cell)
-            for part in every_cell(root)
-            for key, cell in part._cells.items()
-            if id(cell) in instead and instead[id(cell)] is not cell
-        ]
-        for part, key, cell in places:
-            part._cells[key] = instead[id(cell)]
-        if places and any(cell.compile_cache for cell in every_cell(root)):
+        self._current = [o if isinstance(o, GradientRecorder) else self._of(o) for o in found]
+        stood = put_instead(
+            root, {id(o): recorder for o, recorder in zip(found, self._current, strict=True)}
+        )
+        if stood and any(cell.compile_cache for cell in every_cell(root)):
             forget_compiled(root)
-        self._places += places
+        self._stood += stood
 
-    def _noting_of(self, optimizer: nn.Cell) -> NotingOptimizer:
-        if id(optimizer) not in self._noting:
-            self._noting[id(optimizer)] = NotingOptimizer(optimizer)
-        return self._noting[id(optimizer)]
+    def _of(self, optimizer: nn.Cell) -> GradientRecorder:
+        if id(optimizer) not in self._recorders:
+            self._recorders[id(optimizer)] = GradientRecorder(optimizer)
+        return self._recorders[id(optimizer)]
 
     def detach(self) -> None:
         """Put the optimizers back; what is compiled goes on noting, which changes nothing."""
-        for part, key, cell in self._places:
-            part._cells[key] = cell
-        self._places, self._current = [], []
+        put_back(self._stood)
+        self._stood, self._current = [], []
 
     def norms(self) -> dict[int, float]:
-        """Return the norms at the last step, by the ids of the weights; NaN before the first."""
-        return {
-            key: float(copy_of(buffer)[0])
-            for noting in self._current
-            for key, buffer in noting.noted.items()
-        }
+        """Return the norms at the last step, by the ids of the weights; none before the first."""
+        return {key: norm for r in self._current for key, norm in r.norms().items()}
 
 
 class WeightMonitor(Callback):

@@ -3,21 +3,18 @@
 from __future__ import annotations
 
 import ast
-import inspect
 import logging
 import sys
-import textwrap
 import warnings
 from collections.abc import Iterable, Sequence
-from functools import cache, reduce
-from types import FunctionType
+from functools import cache
 
 from mindspore import mint, nn, ops
 
 from msgrad.freezing._behaviour import is_held
 from msgrad.freezing._claims import INSTANCE_NORMS, Record, statistic_names
 from msgrad.freezing._writes import free_write, own_methods
-from msgrad.network import cell_paths, core_of, layers_of
+from msgrad.network import cell_paths, core_of, layers_of, resolved, source_of
 
 logger = logging.getLogger("msgrad")
 _DROPOUTS = [
@@ -84,28 +81,22 @@ def cannot_hold(cell: nn.Cell) -> str | None:
 def _free_dropout(kind: type[nn.Cell]) -> str:
     """Name the method and line that drop whatever the mode is; empty where there is none."""
     for method in own_methods(kind):
-        try:
-            lines, start = inspect.getsourcelines(method)
-            tree = ast.parse(textwrap.dedent("".join(lines)))
-        except (OSError, TypeError, SyntaxError):
+        source = source_of(method)
+        if source is None:
             continue
-        drops = [n for n in ast.walk(tree) if isinstance(n, ast.Call) and _drops(n, method)]
+        calls = [node for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
+        drops = [c for c in calls if _is_dropout(resolved(c.func, method.__globals__))]
         inside = {id(node) for call in drops for node in ast.walk(call)}
-        if any(_reads_training(n) for n in ast.walk(tree) if id(n) not in inside):
+        if any(_reads_training(n) for n in ast.walk(source.tree) if id(n) not in inside):
             # `if self.training:` may stand around the call
             continue
         for call in drops:
             if not _depends(call):
-                return f"line {start + call.lineno - 1} of {method.__qualname__}"
+                return f"line {source.offset + call.lineno} of {method.__qualname__}"
     return ""
 
 
-def _drops(call: ast.Call, method: FunctionType) -> bool:
-    root, *path = ast.unparse(call.func).split(".")
-    try:
-        called = reduce(getattr, path, method.__globals__[root])
-    except (KeyError, AttributeError):
-        return False
+def _is_dropout(called: object) -> bool:
     return any(called is dropout for dropout in _DROPOUTS)
 
 

@@ -26,7 +26,7 @@ from msgrad.network._snapshot import (
     fingerprint,
     fingerprint_of,
 )
-from msgrad.network._source import Source, called_by, closure_of, source_of
+from msgrad.network._source import Source, called_by, closure_of, resolved, source_of
 from msgrad.network._summary import CellSummary, Summary, inner_network, summary
 from msgrad.network._tree import (
     cell_paths,
@@ -47,6 +47,7 @@ from msgrad.network._values import (
     hidden,
     hide,
     lent,
+    norm_of,
     refuse_lent,
     rename_hidden,
     write,
@@ -96,6 +97,7 @@ __all__ = [
     "layers_of",
     "lent",
     "nearest",
+    "norm_of",
     "one",
     "parse",
     "paths_of",
@@ -105,6 +107,7 @@ __all__ = [
     "recall_compiled",
     "refuse_lent",
     "rename_hidden",
+    "resolved",
     "rolled_back",
     "seeds_kept",
     "select",

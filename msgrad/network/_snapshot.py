@@ -15,7 +15,7 @@ from msgrad._files import as_json
 from msgrad._text import shortened
 from msgrad.errors import ConflictError, ShapeError
 from msgrad.network._select import Pattern, select
-from msgrad.network._values import bits, copy_of
+from msgrad.network._values import bits, copy_of, norm_of
 
 _COLUMNS = 100
 _GAP = "  "
@@ -184,7 +184,7 @@ def compare_arrays(name: str, before: np.ndarray, after: np.ndarray) -> Movement
     differ = words.any(axis=1)
     change = _distance(before.ravel()[differ], after.ravel()[differ])
     largest = float(change.max(initial=0.0))
-    return MovementRow(name, before.shape, largest, _norm(change, largest), int(differ.sum()))
+    return MovementRow(name, before.shape, largest, norm_of(change), int(differ.sum()))
 
 
 def _distance(before: np.ndarray, after: np.ndarray) -> np.ndarray:
@@ -196,13 +196,6 @@ def _distance(before: np.ndarray, after: np.ndarray) -> np.ndarray:
     wide = np.complex128 if before.dtype.kind == "c" else np.float64
     with np.errstate(over="ignore", invalid="ignore"):
         return np.abs(after.astype(wide) - before.astype(wide))
-
-
-def _norm(change: np.ndarray, largest: float) -> float:
-    if largest == 0.0 or not math.isfinite(largest):
-        return largest
-    # scaled, so that squares of float64 weights neither overflow nor vanish
-    return largest * float(np.linalg.norm(change / largest))
 
 
 def _refuse_missing(taken: Iterable[Parameter], present: Iterable[Parameter]) -> None:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import ast
 import inspect
 import textwrap
+from collections.abc import Mapping
 from types import CellType, CodeType, FunctionType
 from typing import Any, NamedTuple
 
@@ -39,6 +40,20 @@ def called_by(function: object) -> list[Any]:
     calls = [node.func for node in ast.walk(source.tree) if isinstance(node, ast.Call)]
     names = dict.fromkeys(func.id for func in calls if isinstance(func, ast.Name))
     return [known[name] for name in names if name in known]
+
+
+def resolved(expression: ast.AST, names: Mapping[str, Any]) -> Any:
+    """Return what names, attributes and constant indices stand for; None for all else."""
+    try:
+        if isinstance(expression, ast.Name):
+            return names[expression.id]
+        if isinstance(expression, ast.Attribute):
+            return getattr(resolved(expression.value, names), expression.attr)
+        if isinstance(expression, ast.Subscript) and isinstance(expression.slice, ast.Constant):
+            return resolved(expression.value, names)[expression.slice.value]
+    except (KeyError, IndexError, AttributeError, TypeError):
+        return None
+    return None
 
 
 def closure_of(function: FunctionType) -> dict[str, Any]:

@@ -80,6 +80,16 @@ def bits(values: np.ndarray) -> np.ndarray:
     )
 
 
+def norm_of(values: np.ndarray) -> float:
+    """Return the Euclidean norm: NaN where an element is, infinite where one is."""
+    values = values.astype(np.float64, copy=False).ravel()
+    largest = float(np.abs(values).max(initial=0.0))
+    if largest == 0.0 or not np.isfinite(largest):
+        return largest
+    # scaled, so that the squares neither overflow nor vanish
+    return largest * float(np.linalg.norm(values / largest))
+
+
 _numbers = itertools.count()
 
 

@@ -4,6 +4,7 @@ from msgrad.optim._clip import ClippedOptimizer
 from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
 from msgrad.optim._hold import HoldOptimizer, blank
+from msgrad.optim._recorder import GradientRecorder, put_back, put_instead
 from msgrad.optim._state import (
     Rates,
     own_parameters,
@@ -16,6 +17,7 @@ from msgrad.optim._wrapper import OptimizerWrapper, optimizers_in, parts_of
 
 __all__ = [
     "ClippedOptimizer",
+    "GradientRecorder",
     "HoldOptimizer",
     "OptimizerWrapper",
     "Rates",
@@ -28,6 +30,8 @@ __all__ = [
     "owner_of",
     "param_groups",
     "parts_of",
+    "put_back",
+    "put_instead",
     "rates_by_weight",
     "rates_of",
     "replace_parameters",

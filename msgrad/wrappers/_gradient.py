@@ -105,8 +105,12 @@ _FLOATS = (
 class _MultiplyGradient(GradientWrapper):
     """The gradient that passes is multiplied by a factor that can change without compiling."""
 
-    def __init__(self, cell: nn.Cell, factor: float, at: str) -> None:
+    # of the scale in the factor, and what a scale with the other sign is given to
+    _sign, _opposite = 1.0, "ReverseGradient"
+
+    def __init__(self, cell: nn.Cell, scale: float, at: str) -> None:
         super().__init__(cell, at)
+        factor = self._sign * checked_scale(scale, self._opposite)
         # Not children: they follow no flag of precision, and are in no walk over the cells. The
         # wider one is for float64 alone, which not every device knows.
         object.__setattr__(self, "_factor", Factor(self, factor, mstype.float32))
@@ -117,9 +121,23 @@ class _MultiplyGradient(GradientWrapper):
         """What the gradient is multiplied by now."""
         return self._factor64.factor
 
-    def _set_factor(self, factor: float) -> None:
-        self._factor.factor = factor
-        self._factor64.factor = factor
+    def set_scale(self, scale: float) -> None:
+        """Change the factor, without compiling again.
+
+        Args:
+            scale: The factor without its sign, finite, 0 or more.
+
+        Raises:
+            ArgumentError: ``scale`` is negative or not finite.
+            ArgumentTypeError: ``scale`` is no number.
+        """
+        self._factor64.factor = self._factor.factor = self._sign * checked_scale(
+            scale, self._opposite
+        )
+
+    def extend_repr(self) -> str:
+        """Return the factor and where it acts."""
+        return f"scale={self._sign * self.factor}, at={self._at!r}"
 
     def _one(self, value: Any) -> Any:
         if not isinstance(value, Tensor):
@@ -165,23 +183,7 @@ class ScaleGradient(_MultiplyGradient):
     """
 
     def __init__(self, cell: nn.Cell, scale: float = 0.1, at: str = "output") -> None:
-        super().__init__(cell, checked_scale(scale, "ReverseGradient"), at)
-
-    def set_scale(self, scale: float) -> None:
-        """Change the factor, without compiling again.
-
-        Args:
-            scale: Factor, finite, 0 or more.
-
-        Raises:
-            ArgumentError: ``scale`` is negative or not finite.
-            ArgumentTypeError: ``scale`` is no number.
-        """
-        self._set_factor(checked_scale(scale, "ReverseGradient"))
-
-    def extend_repr(self) -> str:
-        """Return the factor and where it acts."""
-        return f"scale={self._factor64.factor}, at={self._at!r}"
+        super().__init__(cell, scale, at)
 
 
 class ReverseGradient(_MultiplyGradient):
@@ -218,24 +220,10 @@ class ReverseGradient(_MultiplyGradient):
         https://arxiv.org/abs/1409.7495, equation 10.
     """
 
+    _sign, _opposite = -1.0, "ScaleGradient"
+
     def __init__(self, cell: nn.Cell, scale: float = 1.0, at: str = "input") -> None:
-        super().__init__(cell, -checked_scale(scale, "ScaleGradient"), at)
-
-    def set_scale(self, scale: float) -> None:
-        """Change the factor, without compiling again.
-
-        Args:
-            scale: The factor without its sign, finite, 0 or more.
-
-        Raises:
-            ArgumentError: ``scale`` is negative or not finite.
-            ArgumentTypeError: ``scale`` is no number.
-        """
-        self._set_factor(-checked_scale(scale, "ScaleGradient"))
-
-    def extend_repr(self) -> str:
-        """Return the factor and where it acts."""
-        return f"scale={-self._factor64.factor}, at={self._at!r}"
+        super().__init__(cell, scale, at)
 
 
 def checked_scale(scale: float, opposite: str) -> float:
