@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -14,7 +13,7 @@ from msgrad._files import as_json
 from msgrad._text import cut
 from msgrad.auditing._collect import Collector
 from msgrad.auditing._observations import gather, watched_in
-from msgrad.auditing._rows import VERDICTS, AuditRow, Finding
+from msgrad.auditing._rows import AuditRow, Finding, counted, counts_of, problems_of
 from msgrad.auditing._step_checks import findings_of
 from msgrad.auditing._subject import subject_of
 from msgrad.errors import ArgumentError, AuditError
@@ -51,9 +50,7 @@ class Audit:
     @property
     def problems(self) -> list[str]:
         """One line for each fault: findings about the whole, then parameters, the worst first."""
-        bad = sorted((row for row in self.rows if not row.ok), key=_severity)
-        lines = [finding.message for finding in self.findings if finding.problem]
-        return lines + [f"{row.name}: {row.verdict}: {row.reason}" for row in bad]
+        return problems_of(self.rows, self.findings)
 
     @property
     def ok(self) -> bool:
@@ -63,8 +60,7 @@ class Audit:
     @property
     def counts(self) -> dict[str, int]:
         """How many rows have each verdict, in the order of severity, verdicts without rows too."""
-        count = Counter(row.verdict for row in self.rows)
-        return {verdict: count[verdict] for verdict in VERDICTS}
+        return counts_of(self.rows)
 
     def check(self) -> None:
         """Raise where there is a problem.
@@ -134,8 +130,7 @@ class Audit:
         return audit_table(self)
 
     def __repr__(self) -> str:
-        counts = ", ".join(f"{n} {verdict}" for verdict, n in self.counts.items() if n)
-        return f"Audit({counts or 'no parameters'}; {len(self.problems)} problems)"
+        return f"Audit({counted(self.rows)}; {len(self.problems)} problems)"
 
 
 def audit(
@@ -201,7 +196,3 @@ def audit(
     rows = tuple(collector.row(name, value) for name, value in watched.items())
     findings = findings_of(subject, observations, collector, rows, list(watched.values()))
     return Audit(rows, findings, steps)
-
-
-def _severity(row: AuditRow) -> int:
-    return VERDICTS.index(row.verdict)

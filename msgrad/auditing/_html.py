@@ -11,7 +11,7 @@ from pathlib import Path
 from msgrad._extras import draw_figure
 from msgrad._files import write_text
 from msgrad.auditing._plot import draw_audit
-from msgrad.auditing._rows import Audited, AuditRow
+from msgrad.auditing._rows import Audited, AuditRow, counted, problems_of
 from msgrad.auditing._table import problem_groups
 
 _TEXTS = ("parameter", "shape", "type", "verdict", "why", "rule", "flag", "optimizer")
@@ -57,8 +57,7 @@ def write_page(audit: Audited, path: str | Path) -> None:
 
 
 def _page(audit: Audited) -> str:
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
-    title = f"audit: {counts or 'no parameters'}"
+    title = f"audit: {counted(audit.rows)}"
     problems = [f"{head}: {why}" if why else head for head, why in problem_groups(audit)]
     state = _list(problems) if problems else '<p class="ok">No problem was found.</p>'
     notes = [f"{f.kind}: {f.message}" for f in audit.findings if not f.problem]
@@ -71,7 +70,7 @@ def _page(audit: Audited) -> str:
             f"<h1>{escape(title)}</h1>",
             f"<p>What happened to {len(audit.rows)} parameters and buffers in {audit.steps} "
             "training steps, all of which were taken back.</p>",
-            f"<h2>Problems: {len(audit.problems)}</h2>",
+            f"<h2>Problems: {len(problems_of(audit.rows, audit.findings))}</h2>",
             state,
             *(["<h2>Worth knowing</h2>", _list(notes)] if notes else []),
             "<h2>Layers</h2>",

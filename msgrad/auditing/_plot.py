@@ -10,7 +10,7 @@ from typing import Any
 
 from msgrad._extras import needed, save_figure
 from msgrad._text import count, shortened
-from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
+from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow, counted
 
 # What moves without an optimizer and without being meant to stay says nothing about training.
 _BESIDE = frozenset({"statistic", "buffer", "integer"})
@@ -237,5 +237,4 @@ def _legend(figure: Any, axes: Any, layers: Sequence[Layer]) -> None:
 
 
 def _title(audit: Audited) -> str:
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
-    return f"audit of {count(audit.steps, 'step')}: {counts or 'no parameters'}"
+    return f"audit of {count(audit.steps, 'step')}: {counted(audit.rows)}"

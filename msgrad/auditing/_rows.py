@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -91,35 +92,31 @@ class Finding:
     problem: bool = True
 
 
+def problems_of(rows: Iterable[AuditRow], findings: Iterable[Finding]) -> list[str]:
+    """Return a line for each fault: findings about the whole, then parameters, worst first."""
+    bad = sorted((row for row in rows if not row.ok), key=lambda row: VERDICTS.index(row.verdict))
+    lines = [finding.message for finding in findings if finding.problem]
+    return lines + [f"{row.name}: {row.verdict}: {row.reason}" for row in bad]
+
+
+def counts_of(rows: Iterable[AuditRow]) -> dict[str, int]:
+    """Count the rows of each verdict, in the order of `VERDICTS`, verdicts without rows too."""
+    count = Counter(row.verdict for row in rows)
+    return {verdict: count[verdict] for verdict in VERDICTS}
+
+
+def counted(rows: Iterable[AuditRow]) -> str:
+    """Write how many rows have each verdict that there is."""
+    there = [f"{n} {verdict}" for verdict, n in counts_of(rows).items() if n]
+    return ", ".join(there) or "no parameters"
+
+
 class Audited(Protocol):
-    """What reports read of an audit; they stand above it in the stack of modules."""
+    """What reports read of an audit, which is made in a file above them."""
 
     @property
-    def rows(self) -> tuple[AuditRow, ...]:
-        """One per parameter and buffer, in network order."""
-        ...
-
+    def rows(self) -> tuple[AuditRow, ...]: ...  # the fields of `Audit`
     @property
-    def findings(self) -> tuple[Finding, ...]:
-        """About the whole."""
-        ...
-
+    def findings(self) -> tuple[Finding, ...]: ...
     @property
-    def problems(self) -> list[str]:
-        """One line each, the worst first."""
-        ...
-
-    @property
-    def steps(self) -> int:
-        """The number of steps that were run."""
-        ...
-
-    @property
-    def ok(self) -> bool:
-        """Whether there is no problem."""
-        ...
-
-    @property
-    def counts(self) -> Mapping[str, int]:
-        """How many rows have each verdict, in the order of `VERDICTS`."""
-        ...
+    def steps(self) -> int: ...

@@ -46,6 +46,14 @@ def findings_of(
     return tuple(sorted(found, key=lambda finding: not finding.problem))
 
 
+def _about(
+    kind: str, names: Sequence[str], text: str, *, problem: bool = True
+) -> Iterator[Finding]:
+    """Tell what is the matter with some names, where there are some."""
+    if names:
+        yield Finding(kind, text.format(few(names)), tuple(names), problem)
+
+
 def _moving(rows: Sequence[AuditRow]) -> set[str]:
     return {row.name for row in rows if row.in_optimizer and row.requires_grad}
 
@@ -121,14 +129,9 @@ def _wrong_order(subject: Subject) -> Iterator[Finding]:
     step = step.inner if isinstance(step, TrainStep) else step
     for optimizer in subject.optimizers:
         names = misordered(step, optimizer, alone=len(subject.optimizers) == 1)
-        if names:
-            yield Finding(
-                "gradient order",
-                f"the gradients of {few(names)} come in another order or number than the "
-                "optimizer's parameters, which groups put in an order of their own; differentiate "
-                "by optimizer.parameters",
-                tuple(names),
-            )
+        text = "the gradients of {} come in another order or number than the optimizer's parameters"
+        why = ", which groups put in an order of their own; differentiate by optimizer.parameters"
+        yield from _about("gradient order", names, text + why)
 
 
 def _foreign(subject: Subject, collector: Collector) -> Iterator[Finding]:
@@ -138,13 +141,8 @@ def _foreign(subject: Subject, collector: Collector) -> Iterator[Finding]:
         for p in o.parameters
         if id(p) not in collector.records
     ]
-    if names:
-        yield Finding(
-            "foreign parameters",
-            f"the optimizer holds {few(names)}, which are not this network's; make it from "
-            "the parameters of the network that is trained",
-            tuple(names),
-        )
+    text = "the optimizer holds {}, which are not this network's; make it from the parameters of "
+    yield from _about("foreign parameters", names, text + "the network that is trained")
 
 
 def _two_optimizers(subject: Subject) -> Iterator[Finding]:
@@ -154,9 +152,7 @@ def _two_optimizers(subject: Subject) -> Iterator[Finding]:
         for parameter in optimizer.parameters:
             if first.setdefault(id(parameter), number) != number:
                 twice.append(str(parameter.name))
-    if twice:
-        message = f"{few(twice)} is in two optimizers; give it to one"
-        yield Finding("two rules", message, tuple(twice))
+    yield from _about("two rules", twice, "{} is in two optimizers; give it to one")
 
 
 def _two_rules(
@@ -195,13 +191,10 @@ def _trained_statistics(collector: Collector) -> Iterator[Finding]:
         for record in collector.records.values()
         if record.statistic and record.parameter.requires_grad
     ]
-    if names:
-        yield Finding(
-            "trainable statistics",
-            f"requires_grad is True for {few(names)}, running statistics that no optimizer may "
-            "touch; turn it on for weights only, or use mg.unfreeze",
-            tuple(names),
-        )
+    text = "requires_grad is True for {}, running statistics that no optimizer may touch; turn it "
+    yield from _about(
+        "trainable statistics", names, text + "on for weights only, or use mg.unfreeze"
+    )
 
 
 def _hidden(subject: Subject) -> Iterator[Finding]:
@@ -212,13 +205,9 @@ def _hidden(subject: Subject) -> Iterator[Finding]:
         for attribute, value in vars(cell).items():
             inside = list(_parameters_in(value, cells)) if not attribute.startswith("_") else []
             names = [str(p.name) for p in inside if id(p) not in known and p.requires_grad]
-            if names:
-                yield Finding(
-                    "plain list",
-                    f"{attribute!r} of {type(cell).__name__} is a plain {type(value).__name__} "
-                    f"that hides {few(names)} from the optimizer; use CellList or ParameterTuple",
-                    tuple(names),
-                )
+            what = f"{attribute!r} of {type(cell).__name__} is a plain {type(value).__name__} "
+            text = "that hides {} from the optimizer; use CellList or ParameterTuple"
+            yield from _about("plain list", names, what + text)
 
 
 def _parameters_in(value: object, cells: set[int]) -> Iterator[Parameter]:
@@ -236,19 +225,12 @@ def _parameters_in(value: object, cells: set[int]) -> Iterator[Parameter]:
 
 def _forced(rows: Sequence[AuditRow]) -> Iterator[Finding]:
     names = [row.name for row in rows if row.reason.endswith("on demand")]
-    if names:
-        message = f"a weight update changes {few(names)}, which are frozen, as force=True asks"
-        yield Finding("forced update", message, tuple(names), problem=False)
+    text = "a weight update changes {}, which are frozen, as force=True asks"
+    yield from _about("forced update", names, text, problem=False)
 
 
 def _streams(subject: Subject) -> Iterator[Finding]:
     with subject.mode():
         names = active_dropout(subject.network)
-    if names:
-        yield Finding(
-            "dropout",
-            f"dropout is active in {few(names)}: its stream cannot be restored, the next step "
-            "draws other masks than it would have",
-            tuple(names),
-            problem=False,
-        )
+    text = "dropout is active in {}: its stream cannot be restored, the next step draws other "
+    yield from _about("dropout", names, text + "masks than it would have", problem=False)

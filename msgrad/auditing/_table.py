@@ -8,7 +8,7 @@ import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 
 from msgrad._text import count, cut, few, shortened
-from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow
+from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow, counted, problems_of
 from msgrad.network import fold, fold_cells
 
 _COLUMNS = 100
@@ -33,10 +33,10 @@ def audit_table(audit: Audited) -> str:
 
 
 def _summary(audit: Audited) -> str:
-    counts = ", ".join(f"{n} {verdict}" for verdict, n in audit.counts.items() if n)
-    end = count(len(audit.problems), "problem") if audit.problems else "no problem"
+    faults = len(problems_of(audit.rows, audit.findings))
+    end = count(faults, "problem") if faults else "no problem"
     what = f"audit of {count(audit.steps, 'step')}, {count(len(audit.rows), 'parameter')}"
-    return _wrapped(f"{what}: {counts or 'nothing to tell'}; {end}", "")
+    return _wrapped(f"{what}: {counted(audit.rows)}; {end}", "")
 
 
 def _problems(audit: Audited) -> str:

@@ -40,12 +40,16 @@ def rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
     return {name: rate for part in parts for name, rate in _rates_of(part).items()}
 
 
+def _group_of_each(optimizer: nn.Cell) -> list[tuple[Parameter, dict[str, Any]]]:
+    """List the weights with their groups, for an optimizer of `mindspore.experimental`."""
+    groups = getattr(optimizer, "param_groups", None) or ()
+    return [(weight, group) for group in groups for weight in group["params"]]
+
+
 def _rates_of(optimizer: nn.Cell) -> dict[str, Parameter]:
-    groups = getattr(optimizer, "param_groups", None)
-    if groups:
-        return {
-            p.name: g["lr"] for g in groups for p in g["params"] if isinstance(g["lr"], Parameter)
-        }
+    grouped = _group_of_each(optimizer)
+    if grouped:
+        return {p.name: g["lr"] for p, g in grouped if isinstance(g["lr"], Parameter)}
     rate = getattr(optimizer, "learning_rate", None)
     weights = list(optimizer.parameters)
     per_weight = (
@@ -123,12 +127,10 @@ def rates_by_weight(optimizer: nn.Cell) -> dict[int, Rates]:
 
 
 def _rates_by_weight(optimizer: nn.Cell) -> dict[int, Rates]:
-    groups = getattr(optimizer, "param_groups", None)
-    if groups:
+    grouped = _group_of_each(optimizer)
+    if grouped:
         return {
-            id(p): Rates(_number(g["lr"]), _number(g.get("weight_decay", 0.0)))
-            for g in groups
-            for p in g["params"]
+            id(p): Rates(_number(g["lr"]), _number(g.get("weight_decay", 0.0))) for p, g in grouped
         }
     weights = list(optimizer.parameters)
     # a schedule is a Cell, which GRAPH_MODE would compile

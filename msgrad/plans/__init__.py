@@ -19,6 +19,7 @@ from msgrad.plans._schema import (
 )
 from msgrad.plans._stage import PlanStage, stage_ends
 from msgrad.plans._until import MODES, Until, read_until
+from msgrad.plans._user_code import run_file
 
 __all__ = [
     "Applied",
@@ -43,6 +44,7 @@ __all__ = [
     "parse_document",
     "read_document",
     "read_until",
+    "run_file",
     "stage_ends",
     "whole",
 ]

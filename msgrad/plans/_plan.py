@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any, TypeVar
+from typing import Any
 
 from mindspore import Parameter, Tensor, nn
 
@@ -26,19 +26,41 @@ from msgrad.plans._step import StepParts, first_stage
 from msgrad.plans._user_code import Functions
 from msgrad.training import Schedule, Stage, TrainStep
 
-Self = TypeVar("Self", bound="WrittenPlan")
+
+class _PlanConflictError(PlanError, ConflictError):
+    """A plan has rules that disagree over one weight or cell with several paths."""
 
 
 @dataclass(frozen=True)
-class WrittenPlan:
-    """Rules, stages and an audit, of which no network is known yet; `Plan` adds that.
+class Plan:
+    """What may change in a network, and when: ordered rules, stages, an audit.
+
+    Made by `from_dict` or `from_file`. For each parameter, or cell, and for each field that a rule
+    has a say in, the last rule that takes it decides.
 
     Attributes:
         rules: The rules, in order; those of ``updates`` last.
 
     Examples:
-        >>> WrittenPlan.from_dict({"plan": [{"freeze": "conv1"}]}).to_dict()
-        {'plan': [{'freeze': 'conv1'}]}
+        >>> from mindspore import nn
+        >>> import msgrad as mg
+        >>> plan = mg.Plan.from_dict({
+        ...     "plan": [{"freeze": "0"}, {"group": "*.bias", "weight_decay": 0.0}],
+        ...     "stages": [{"train": "2", "epochs": 1}, {"train": "the rest"}],
+        ... })
+        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 8), nn.Dense(8, 2))
+        >>> plan.apply(net).frozen
+        ['0.weight', '0.bias']
+        >>> plan.stages
+        [Stage(train='2', epochs=1), Stage(train=the rest)]
+        >>> print(mg.explain(net, "0.bias", plan))
+        0.bias (8,) stays
+          model: made it trainable
+        > freeze: rule 1 of the plan keeps it, over the model
+          plan: rule 1 of the plan freeze '0': keeps it
+          plan: rule 2 of the plan group '*.bias': weight_decay 0.0
+          plan: stage 1 of the plan keeps it
+          plan: stage 2 of the plan keeps it
     """
 
     rules: tuple[PlanRule, ...] = ()
@@ -47,7 +69,7 @@ class WrittenPlan:
     _document: Document = field(default_factory=lambda: Document({}), compare=False, repr=False)
 
     @classmethod
-    def from_dict(cls: type[Self], values: Mapping[str, Any]) -> Self:
+    def from_dict(cls, values: Mapping[str, Any]) -> Plan:
         """Make a plan of a dict.
 
         Args:
@@ -70,7 +92,7 @@ class WrittenPlan:
         return cls.from_document(Document(values))
 
     @classmethod
-    def from_file(cls: type[Self], path: str | os.PathLike[str]) -> Self:
+    def from_file(cls, path: str | os.PathLike[str]) -> Plan:
         """Read a plan from a YAML file, which may be a whole config.
 
         Args:
@@ -87,7 +109,7 @@ class WrittenPlan:
         return cls.from_document(read_document(path))
 
     @classmethod
-    def from_document(cls: type[Self], document: Document) -> Self:
+    def from_document(cls, document: Document) -> Plan:
         """Make a plan of values that know their lines.
 
         Args:
@@ -105,7 +127,7 @@ class WrittenPlan:
         return plan
 
     @classmethod
-    def read(cls: type[Self], checker: Checker) -> Self:
+    def read(cls, checker: Checker) -> Plan:
         """Make a plan of the document of a checker, which notes what is wrong.
 
         Args:
@@ -155,7 +177,7 @@ class WrittenPlan:
         """The stages as they were written."""
         return self._stages
 
-    def shortened(self: Self) -> Self:
+    def shortened(self) -> Plan:
         """Return the plan with stages of one epoch each, of which no metric decides."""
         short = [
             stage if stage.length == 0 else replace(stage, epochs=1, steps=None, until=None)
@@ -167,43 +189,6 @@ class WrittenPlan:
     def stages(self) -> list[Stage]:
         """The stages, in order; what the rest is, the network of a `Schedule` says."""
         return stages_of(self.rules, self._stages, plain=True)
-
-
-class _PlanConflictError(PlanError, ConflictError):
-    """A plan has rules that disagree over one weight or cell with several paths."""
-
-
-@dataclass(frozen=True)
-class Plan(WrittenPlan):
-    """What may change in a network, and when: ordered rules, stages, an audit.
-
-    Made by `from_dict` or `from_file`. For each parameter, or cell, and for each field that a rule
-    has a say in, the last rule that takes it decides.
-
-    Attributes:
-        rules: The rules, in order; those of ``updates`` last.
-
-    Examples:
-        >>> from mindspore import nn
-        >>> import msgrad as mg
-        >>> plan = mg.Plan.from_dict({
-        ...     "plan": [{"freeze": "0"}, {"group": "*.bias", "weight_decay": 0.0}],
-        ...     "stages": [{"train": "2", "epochs": 1}, {"train": "the rest"}],
-        ... })
-        >>> net = nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 8), nn.Dense(8, 2))
-        >>> plan.apply(net).frozen
-        ['0.weight', '0.bias']
-        >>> plan.stages
-        [Stage(train='2', epochs=1), Stage(train=the rest)]
-        >>> print(mg.explain(net, "0.bias", plan))
-        0.bias (8,) stays
-          model: made it trainable
-        > freeze: rule 1 of the plan keeps it, over the model
-          plan: rule 1 of the plan freeze '0': keeps it
-          plan: rule 2 of the plan group '*.bias': weight_decay 0.0
-          plan: stage 1 of the plan keeps it
-          plan: stage 2 of the plan keeps it
-    """
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Plan:
         # nothing in it changes, and a copy of a network is under the same plan

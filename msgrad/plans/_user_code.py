@@ -116,17 +116,25 @@ def module_of(where: str, folder: Path) -> ModuleType:
         return sys.modules[name]
     if not path.is_file():
         raise ArgumentError(f"file {where!r} is not in {str(folder)!r}; give a path from there")
+    try:
+        return run_file(path, name)
+    except Exception as error:
+        raise ArgumentError(f"file {where!r} fails: {error!r}; mend it first") from error
+
+
+def run_file(path: Path, name: str) -> ModuleType:
+    """Import a Python file anew, under a name that no package has."""
     spec = spec_from_file_location(name, path)
     assert spec is not None
     assert spec.loader is not None
     module = module_from_spec(spec)
-    # a dataclass looks for its own module there
+    # dataclasses and the graph parser look a module up by its name
     sys.modules[name] = module
     try:
         spec.loader.exec_module(module)
-    except Exception as error:
+    except BaseException:
         del sys.modules[name]
-        raise ArgumentError(f"file {where!r} fails: {error!r}; mend it first") from error
+        raise
     return module
 
 

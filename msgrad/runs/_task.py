@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import importlib
-import importlib.util
 import sys
 import traceback
 from collections.abc import Callable, Iterable, Iterator, Mapping
@@ -15,7 +14,7 @@ from typing import Any
 
 from msgrad.errors import PlanError
 from msgrad.network import nearest
-from msgrad.plans import MODES
+from msgrad.plans import MODES, run_file
 
 _NEEDED = ("network", "datasets")
 _LOSS = "_loss"
@@ -121,7 +120,7 @@ def load_task(name: str, folder: Path) -> Task:
     if path is None:
         module = _imported(name, lambda: importlib.import_module(name), folder)
     else:
-        module = _imported(name, lambda: _run_file(path), path.parent)
+        module = _imported(name, lambda: run_file(path, f"msgrad_task_{path.stem}"), path.parent)
     file = getattr(module, "__file__", None)
     if file:
         _FOLDERS.add(Path(file).resolve().parent)
@@ -183,19 +182,6 @@ def place_in_task(error: BaseException) -> str | None:
     path = Path(own[-1].filename).resolve()
     inside = path.is_relative_to(Path.cwd())
     return f"{path.relative_to(Path.cwd()) if inside else path}:{own[-1].lineno}"
-
-
-def _run_file(path: Path) -> ModuleType:
-    """Import a file under a name of its own, that no package has."""
-    name = f"msgrad_task_{path.stem}"
-    spec = importlib.util.spec_from_file_location(name, path)
-    assert spec is not None
-    assert spec.loader is not None
-    module = importlib.util.module_from_spec(spec)
-    # dataclasses and the graph parser look a module up by its name
-    sys.modules[name] = module
-    spec.loader.exec_module(module)
-    return module
 
 
 @contextmanager

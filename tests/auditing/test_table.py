@@ -133,4 +133,4 @@ def test_a_hundred_kinds_of_problems_are_cut_and_counted():
 
 
 def test_an_audit_of_nothing_says_so():
-    assert table() == "audit of 3 steps, 0 parameters: nothing to tell; no problem"
+    assert table() == "audit of 3 steps, 0 parameters: no parameters; no problem"
