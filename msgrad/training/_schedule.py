@@ -195,6 +195,7 @@ class Schedule(Callback):
         self._checked = False
         self._before = 0
         self._loads = step.loads
+        self._weights: list[Parameter] = []
         self._check_room({"epochs": epochs, "steps": steps}.get(self.unit))
         for stage in self.stages:
             _plan(step.network, stage)
@@ -258,7 +259,15 @@ class Schedule(Callback):
             for change in _apply(net, self.stages[number], names[number]):
                 undo.enter_context(change)
             self._undo = undo.pop_all()
-        self._current = number
+        self._current, self._weights = number, list(net.get_parameters())
+        self.step.led_by(self._renew)
+
+    def _renew(self) -> None:
+        """Make the stage hold for cells that were exchanged since."""
+        now, number = self.step.network.get_parameters(), self._current
+        if number is not None and {id(p) for p in now} != {id(p) for p in self._weights}:
+            self._current = None
+            self._go(number)
 
     def _check_room(self, room: int | None) -> None:
         # an open one needs room to hold in

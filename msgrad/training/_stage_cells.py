@@ -52,6 +52,7 @@ class StageCells:
         clip_norm: float | None,
         restart_state: bool,
         restart_counters: bool,
+        keep_rows: bool,
     ) -> None:
         self._network = network
         self._make_optimizer = make_optimizer
@@ -72,7 +73,7 @@ class StageCells:
         self._numbers = count()
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self._inputs: Sequence[Any] = ()
-        self.carry = StateTransfer()
+        self.carry = StateTransfer(keep_rows=keep_rows)
         self._current: StageCell | None = None
         self._ran: StageCell | None = None
         self._last: list[str] | None = None
@@ -234,9 +235,14 @@ class StageCells:
         return next(s.keeping.first for s in known if s.optimizer is optimizer)
 
     def _states(self) -> dict[str, Parameter]:
-        """Return the state of all known stages by name."""
-        known = self._known.values()
-        return {name: p for stage in known for name, p in stage.keeping.state.items()}
+        """Return the state of all known stages by name, but for that of exchanged weights."""
+        there = {id(p) for p in self._network.get_parameters()}
+        return {
+            name: p
+            for keeping in (stage.keeping for stage in self._known.values())
+            for name, p in keeping.state.items()
+            if (owner := keeping.owners[name]) is None or id(keeping.weights[owner]) in there
+        }
 
     def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
         if self._clip_norm is not None:

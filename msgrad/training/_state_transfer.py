@@ -30,7 +30,9 @@ class CellState:
     ) -> None:
         self.optimizer, self.first = optimizer, first
         self.rates = rates_of(optimizer)
-        names = {p.name for p in network.get_parameters()}
+        self.weights = {str(p.name): p for p in network.get_parameters()}
+        self.is_new = True
+        names = self.weights.keys()
         own = _own_state(inner, optimizer, network)
         self.state: dict[str, Parameter] = {p.name: p for p in own}
         if len(self.state) < len(own):
@@ -106,8 +108,10 @@ class StateTransfer:
     before, the stage asks for it, and what the one before came to does not go along.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, *, keep_rows: bool = False) -> None:
         self.latest: dict[str, Parameter] = {}
+        self._served: dict[str, Parameter] = {}  # the weight that a latest state belongs to
+        self._keep_rows = keep_rows
         self._constants: dict[str, np.ndarray] = {}
         # the weights of the stage entered last stand last
         self._rates: dict[str, Parameter] = {}
@@ -179,8 +183,10 @@ class StateTransfer:
         self._constants.update(old.first)
         for name, parameter in old.state.items():
             earlier = self.latest.get(name)
-            if ran or earlier is None:
+            if ran or earlier is None or not self._same_weight(old, name):
                 self.latest[name] = parameter
+                if (owner := old.owners[name]) is not None:
+                    self._served[name] = old.weights[owner]
             else:
                 _copy(earlier, parameter)
 
@@ -196,8 +202,13 @@ class StateTransfer:
     def enter(self, new: CellState) -> None:
         """Write what is remembered into a stage."""
         for name, parameter in new.state.items():
-            if name in self.latest and self._same_constant(new, name):
+            if name not in self.latest or not self._same_constant(new, name):
+                continue
+            if self._same_weight(new, name):
                 _copy(parameter, self.latest[name])
+            elif self._keep_rows and new.is_new:
+                _copy_rows(parameter, self.latest[name])
+        new.is_new = False
         self._carry_rates(new)
         for name, rate in new.rates.items():
             self._rates.pop(name, None)
@@ -214,6 +225,18 @@ class StateTransfer:
         if new.owners[name] is not None or not {name} <= new.first.keys() & self._constants.keys():
             return True
         return np.array_equal(new.first[name], self._constants[name])
+
+    def _same_weight(self, stage: CellState, name: str) -> bool:
+        """Say whether the weight of a state is the one that it served last, not an exchanged one.
+
+        A hold goes by the name.
+        """
+        served = self._served.get(name)
+        return (
+            served is None
+            or name.startswith(_HOLDS)
+            or served is stage.weights.get(stage.owners[name] or "")
+        )
 
     def rates_made(self) -> dict[str, tuple[Parameter, np.ndarray]]:
         """Return of each weight, in the order of use, its rate and what that was made with."""
@@ -235,7 +258,7 @@ class StateTransfer:
 
     def take(self, state: Mapping[str, Parameter]) -> None:
         """Take the state of a save, and none that came before."""
-        self.latest = dict(state)
+        self.latest, self._served = dict(state), {}
 
     def _latest_rate(self, names: Collection[str]) -> Parameter | None:
         """Return the rate that served any of these weights last."""
@@ -281,6 +304,15 @@ def _tell_of_rate(names: Collection[str], rate: Parameter, first: np.ndarray) ->
 def _copy(parameter: Parameter, source: Parameter) -> None:
     if source is not parameter and _fits(source, parameter):
         write(parameter, source)
+
+
+def _copy_rows(parameter: Parameter, source: Parameter) -> None:
+    """Copy what two states of the same rank have in common along each axis."""
+    if len(source.shape) == len(parameter.shape):
+        both = tuple(slice(min(sizes)) for sizes in zip(source.shape, parameter.shape, strict=True))
+        values = copy_of(parameter)
+        values[both] = copy_of(source)[both]
+        write(parameter, values)
 
 
 def _fits(source: Parameter, parameter: Parameter) -> bool:

@@ -85,6 +85,9 @@ class TrainStep(nn.Cell):
         restart_state: A weight that is released again starts with fresh optimizer state.
         restart_counters: Shared counters of the optimizer start anew at each change of the stage;
             ``global_step``, which the schedule of a rate reads, goes on.
+        keep_rows: A weight that takes the place of another of its name (a head that grows, a cell
+            exchanged) keeps the optimizer state of the rows and columns that both have; it begins
+            anew otherwise.
         has_aux: Whether network, function or ``loss_fn`` returns a tuple of the loss and more, as
             in ``mindspore.value_and_grad``: the gradient is that of the loss only, and the step
             returns all of it. A ``train_cell`` gets the tuple from its network.
@@ -142,6 +145,7 @@ class TrainStep(nn.Cell):
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
+        keep_rows: bool = False,
         has_aux: bool = False,
         labels: int | None = None,
     ) -> None:
@@ -153,6 +157,7 @@ class TrainStep(nn.Cell):
         own["_trainable"] = Trainable(self.network, trainable, unreached)
         own["_position"] = Position(0, 0)
         own["_loads"] = 0
+        own["_renew"] = None
         own["_warned_of_dropout"] = False
         own["_tells_of_graph"] = True
         own["_has_run"] = False
@@ -167,6 +172,7 @@ class TrainStep(nn.Cell):
             clip_norm=clip_norm,
             restart_state=restart_state,
             restart_counters=restart_counters,
+            keep_rows=keep_rows,
         )
         self._enter(None, runs=False)
 
@@ -292,6 +298,14 @@ class TrainStep(nn.Cell):
     def knows_reach(self) -> bool:
         """Whether it was found out, for the network as it stands, what a gradient reaches."""
         return self._trainable.knows(self._changes.gradient_routes())
+
+    def led_by(self, renew: Callable[[], object]) -> None:
+        """Let a schedule make its stage hold anew, whenever the stage of the step may change.
+
+        Args:
+            renew: Called then; it returns at once where no cell was exchanged.
+        """
+        self.__dict__["_renew"] = renew
 
     def set_epoch(self, epoch: int) -> None:
         """Note the epoch for ``position``; a `Schedule` does so.
@@ -541,6 +555,8 @@ class TrainStep(nn.Cell):
     def _enter(self, inputs: Sequence[object] | None, *, runs: bool) -> None:
         """Go to the stage that the network asks for; without inputs the reach is not looked for."""
         watch = self._changes
+        if self._renew is not None:
+            self._renew()
         watch.refresh()
         compiled = self._engine.compilations()
         known = len(self._engine.names())

@@ -32,10 +32,18 @@ class Trainable:
             raise ArgumentError(f"unreached {unreached!r} is unknown; give one of {known}")
         paths_of(network)  # refuses two parameters of one name
         self._network = network
-        self._only = None if only is None else {id(p) for p in select(network, only)}
+        self._pattern, self._only, self._seen = only, None, set()
+        self._choose([])
         self._unreached = unreached
         self._reaches: dict[Hashable, Reach] = {}
         self._told: set[tuple[Hashable, str]] = set()
+
+    def _choose(self, records: Sequence[Record]) -> None:
+        """Match the pattern of ``trainable=``, anew where parameters were exchanged."""
+        if self._pattern is None or (records and {id(r.parameter) for r in records} <= self._seen):
+            return
+        self._only = {id(p) for p in select(self._network, self._pattern)}
+        self._seen = {id(p) for p in self._network.get_parameters()}
 
     def knows(self, routes: Hashable) -> bool:
         """Say whether the reach by these routes is known, or not asked for."""
@@ -55,6 +63,7 @@ class Trainable:
             NothingLeftError: Nothing is.
             ConflictError: A trainable weight gets no gradient, and that is to be an error.
         """
+        self._choose(records)
         wanted = [r for r in records if r.trains and self.takes(r)]
         if inputs is not None and wanted and not self.knows(routes):
             self._reaches[routes] = self._find(inputs)

@@ -34,9 +34,9 @@ def _as_cell(network: nn.Cell, update: object) -> WeightUpdates | MovingAverage:
 
 
 def check_updates(updates: Iterable[nn.Cell]) -> None:
-    """Refuse updates of weights that have been frozen since, before a stage is entered."""
+    """Refuse updates of weights frozen or exchanged since, before a stage is entered."""
     for update in updates:
-        if isinstance(update, WeightUpdates):
+        if isinstance(update, (WeightUpdates, MovingAverage)):
             update.check()
 
 

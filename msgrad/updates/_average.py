@@ -18,6 +18,7 @@ from msgrad.backend import running_in
 from msgrad.errors import ArgumentError
 from msgrad.freezing import records_of
 from msgrad.network import Pattern, bits, copy_of, every_cell, lent, refuse_lent, select, write
+from msgrad.updates._bound_rule import check_there
 
 logger = logging.getLogger("msgrad")
 
@@ -135,11 +136,20 @@ class MovingAverage(nn.Cell):
         """Take the present weights into the average, in one compiled graph.
 
         Raises:
-            ArgumentError: The average is swapped in.
+            ArgumentError: The average is swapped in, or a weight was exchanged.
         """
         self()
 
+    def check(self) -> None:
+        """Refuse to go on where a weight has been exchanged since.
+
+        Raises:
+            ArgumentError: A weight is not in the network any more.
+        """
+        check_there(self._net, self._averaged + self._copied, "MovingAverage")
+
     def __call__(self) -> Tensor:
+        self.check()
         refuse_lent(self._averaged + self._copied, "it cannot be updated")
         with running_in(ms.GRAPH_MODE):
             return super().__call__()
@@ -182,11 +192,12 @@ class MovingAverage(nn.Cell):
         under the names of the weights. The weights stay the optimizer's throughout.
 
         Raises:
-            ArgumentError: The average is swapped in already.
+            ArgumentError: The average is swapped in already, or a weight was exchanged.
 
         Yields:
             Nothing.
         """
+        self.check()
         pairs = self._pairs()
         refuse_lent((weight for weight, _ in pairs), "no other can be")
         kept = [(weight, copy_of(weight)) for weight, _ in pairs]

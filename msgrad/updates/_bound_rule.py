@@ -7,6 +7,7 @@ from dataclasses import dataclass, replace
 
 from mindspore import Parameter, Tensor, nn
 
+from msgrad._text import few
 from msgrad.errors import ArgumentError, ArgumentTypeError, FrozenWeightError
 from msgrad.freezing import Record, records_of
 from msgrad.network import Pattern, paths_of, refuse_lent, select, show
@@ -139,6 +140,21 @@ def name_states(bound_rules: Sequence[BoundRule], prefix: str) -> None:
             state.name = f"{prefix}.{bound.position}.{weight.name}"
         for path, state in bound.shared:
             state.name = f"{prefix}.{bound.position}.{path}"
+
+
+def check_there(net: nn.Cell, weights: Sequence[Parameter], kind: str) -> None:
+    """Refuse to go on with weights whose cell was exchanged.
+
+    Raises:
+        ArgumentError: One of the weights is not in the network any more.
+    """
+    there = {id(parameter) for parameter in net.get_parameters()}
+    gone = [str(weight.name) for weight in weights if id(weight) not in there]
+    if gone:
+        raise ArgumentError(
+            f"{kind} is over {few(gone)}, whose cell was exchanged; make a new {kind} over the "
+            "network, and a new TrainStep with it"
+        )
 
 
 def check_frozen(net: nn.Cell, weights: Sequence[Parameter]) -> None:

@@ -17,6 +17,7 @@ from msgrad.updates._bound_rule import (
     batches,
     bind,
     check_frozen,
+    check_there,
     name_states,
     names_of,
 )
@@ -183,15 +184,16 @@ class WeightUpdates(nn.Cell):
         name_states(self._bound_rules, prefix)
 
     def check(self) -> None:
-        """Refuse to go on where a weight has been frozen since.
+        """Refuse to go on where a weight has been frozen or exchanged since.
 
         Raises:
+            ArgumentError: A weight is not in the network any more.
             FrozenWeightError: A weight is frozen and ``force`` is False.
         """
+        weights = [weight for bound in self._bound_rules for weight in bound.weights]
+        check_there(self._net, weights, "WeightUpdates")
         if not self.force:
-            check_frozen(
-                self._net, [weight for bound in self._bound_rules for weight in bound.weights]
-            )
+            check_frozen(self._net, weights)
 
     def __call__(self) -> Tensor:
         self.check()
