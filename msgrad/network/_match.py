@@ -135,12 +135,11 @@ class ParameterMatcher(Matcher[Parameter]):
         if callable(pattern) and not isinstance(pattern, (type, nn.Cell)):
             return self.those(lambda parameter: pattern(parameter.name, parameter))
         if isinstance(pattern, nn.Cell):
-            path = next((path for path, cell in cell_paths(self.net) if cell is pattern), None)
-            known = f"its path {path!r}" if path else "the path of a cell"
-            raise ArgumentTypeError(f"pattern {show(pattern)} is a Cell; give {known}")
+            inside = set(map(id, pattern.get_parameters()))
+            return self.those(lambda parameter: id(parameter) in inside)
         raise ArgumentTypeError(
             f"pattern {show(pattern)} cannot choose parameters; give a name, a Cell class, "
-            "a callable (name, parameter) -> bool, a Parameter, or a list of these"
+            "a callable (name, parameter) -> bool, a Parameter, a Cell, or a list of these"
         )
 
     @cached_property
@@ -193,6 +192,8 @@ class ParameterMatcher(Matcher[Parameter]):
         remedy = "give a name, or missing_ok=True"
         if isinstance(pattern, Parameter):
             remedy = "it belongs to another network; give its name in this one"
+        elif isinstance(pattern, nn.Cell):
+            remedy = "none of its parameters is in this network; give the path of a cell"
         elif isinstance(pattern, type):
             owners = dict.fromkeys(type(place.owner).__name__ for place in places(self.net))
             remedy = f"the cells that own parameters are {', '.join(owners)}"

@@ -114,6 +114,9 @@ class Names:
             remedy: What to do; without it the message gives the nearest names.
         """
         near = nearest(pattern.word, self.paths())
+        if sum(path.endswith(f".{pattern.word}") for path in self.paths()) > 1:
+            # in every block there is one
+            near = [f"*.{pattern.word}", *near[:2]]
         remedy = remedy or _suggestion(near, list(self.at), self.kind)
         return NoMatchError(
             f"pattern {pattern!r} matched none of {self.count} {self.kind}; {remedy}",

@@ -12,10 +12,8 @@ from msgrad.network._match import CellMatcher, ParameterMatcher, leaves, show
 from msgrad.network._names import Match, last_wins
 from msgrad.network._tree import collector_paused
 
-Pattern: TypeAlias = (
-    "str | type[nn.Cell] | Callable[[str, Parameter], bool] | Parameter | Sequence[Pattern]"
-)
-"""What takes parameters: a name or a shape of names, a Cell class, a function, a list of these."""
+Pattern: TypeAlias = "str | type[nn.Cell] | Callable[[str, Parameter], bool] | Parameter | nn.Cell | Sequence[Pattern]"
+"""What takes parameters: a name or a shape of names, a Cell class, a function, a Cell, a list of these."""
 CellPattern: TypeAlias = (
     "str | type[nn.Cell] | Callable[[str, nn.Cell], bool] | nn.Cell | Sequence[CellPattern]"
 )
@@ -97,7 +95,7 @@ def select(
     A string is a name or any path to a parameter or a cell: ``"conv1"``, ``"*.bias"``,
     ``"layers.{0..5}"``, ``"re:fc[12]"``; with ``!`` in front it takes away. A Cell class chooses
     what its instances own directly, a callable ``(name, parameter) -> bool`` what it is true for.
-    Parameters, selections and lists stand for what they hold. The last match wins.
+    Parameters, Cells, selections and lists stand for what they hold. The last match wins.
 
     Args:
         net: Cell to choose from; it is not changed.

@@ -89,10 +89,17 @@ def test_a_freeze_with_a_wish_that_is_no_choice_is_refused(wish: str):
         mg.freeze(make_net(), "0", **{wish: "no"})  # pyright: ignore[reportArgumentType]
 
 
-def test_a_cell_given_to_freeze_is_told_its_path():
+def test_a_cell_of_the_network_is_a_pattern_for_what_lies_in_it():
     net = make_net()
-    with pytest.raises(TypeError, match=r"pattern Dense\(\.\.\.\) is a Cell; give its path '1'"):
-        mg.freeze(net, net[1])  # pyright: ignore[reportArgumentType]
+    assert mg.freeze(net, net[1]).names == ["1.weight", "1.bias"]
+    with pytest.raises(mg.NoMatchError, match="none of its parameters is in this network"):
+        mg.freeze(net, nn.Dense(2, 2))
+
+
+def test_a_name_that_every_block_has_is_proposed_with_a_star():
+    block = [nn.SequentialCell(nn.Dense(2, 2)) for _ in range(3)]
+    with pytest.raises(mg.NoMatchError, match=r"did you mean '\*\.weight' or"):
+        mg.freeze(nn.SequentialCell(*block), "weight")
 
 
 WRAPPERS = [
