@@ -71,6 +71,7 @@ if TYPE_CHECKING:
     )
     from msgrad.wrappers import (
         CellWrapper,
+        LoRA,
         PrintWeights,
         ReverseGradient,
         ScaleGradient,
@@ -107,6 +108,7 @@ __all__ = [
     "FrozenWeightError",
     "HoldOptimizer",
     "LayerRecord",
+    "LoRA",
     "LoadReport",
     "MissingPackageError",
     "Movement",

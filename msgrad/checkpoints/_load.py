@@ -12,7 +12,7 @@ from mindspore import Parameter, Tensor, nn
 
 from msgrad._text import cut
 from msgrad.checkpoints._files import read_checkpoint, seal_of, state_among, take_meta
-from msgrad.checkpoints._save import weights_of
+from msgrad.checkpoints._save import ADAPTER, PEFT, weights_of
 from msgrad.checkpoints._side_file import SideFile, kind_of, read_side_file, side_path
 from msgrad.errors import CheckpointError
 from msgrad.network import copy_of, refuse_lent, write
@@ -151,13 +151,22 @@ def _read(path: str | os.PathLike[str]) -> _Content:
     values = read_checkpoint(path)
     if side is not None:
         side.check_belongs(Path(path), values)
+        values = _without_prefix(values)
         return _Content(values, (), side, verified=True)
+    values = _without_prefix(values)
     meta = take_meta(path, values)
     # TrainStep.save says which of its values are weights
     state = state_among(values) if meta is None else values.keys() - meta["parameters"].keys()
     return _Content(
         values, tuple(name for name in values if name in state), verified=meta is not None
     )
+
+
+def _without_prefix(values: dict[str, Tensor]) -> dict[str, Tensor]:
+    """Return adapters of PEFT under the names that they have in a network."""
+    if not all(name.startswith(PEFT) and ADAPTER.search(name) for name in values):
+        return values
+    return {name.removeprefix(PEFT): value for name, value in values.items()}
 
 
 def _compared(weights: Mapping[str, Parameter], content: _Content) -> LoadReport:
@@ -173,7 +182,13 @@ def _compared(weights: Mapping[str, Parameter], content: _Content) -> LoadReport
         if values[name].dtype != weights[name].dtype and name not in set(shapes)
     ]
     unlike = {*shapes, *types}
-    rest = {name: p for name, p in weights.items() if name not in values}
+    # a file of adapters goes onto any base
+    lone = side is None and bool(values) and all(ADAPTER.search(name) for name in values)
+    rest = {
+        name: p
+        for name, p in weights.items()
+        if name not in values and (not lone or ADAPTER.search(name))
+    }
     return LoadReport(
         loaded=tuple(name for name in both if name not in unlike),
         # a value without elements is in no file

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import re
 from pathlib import Path
 from typing import Literal
 
@@ -17,6 +18,8 @@ from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import may_have_moved
 from msgrad.network import every_cell, paths_of
 
+# The names of adapters, and what PEFT puts before those of a network.
+ADAPTER, PEFT = re.compile(r"(^|\.)lora_[AB]\.weight$"), "base_model.model."
 _OPTIMIZERS = (nn.Optimizer, optim.Optimizer)
 
 
@@ -25,8 +28,11 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
 
     That is what may train now, what trained in a `TrainStep` or was changed by an update in this
     run before it was frozen again, and running statistics that no freeze holds. Everything else is
-    the base, on which `load_weights` puts it again. What the network writes by itself beside these
-    (a counter of its own) counts as base.
+    the base, on which `load_weights` puts it again. What cells of yours write themselves in the
+    forward pass (a queue, a counter) is saved too.
+
+    Where all of it is weights of `LoRA` wrappers, the file has the names of PEFT
+    (``base_model.model.<path>.lora_A.weight``), which PEFT, mindone and `load_weights` read.
 
     The weights stand in a checkpoint that MindSpore can load as well. Beside it, under the same
     name with ``.msgrad.json`` behind it, stands what is in it, the plan, and a fingerprint of the
@@ -75,10 +81,12 @@ def save_trainable(net: nn.Cell, path: str | os.PathLike[str], *, plan: object =
         )
     _refuse_complex(saved)
     rest = {name: p for name, p in weights.items() if name not in saved}
-    side = describe(saved, rest, plan)
+    adapters = all(ADAPTER.search(name) for name in saved)
+    written = {f"{PEFT}{name}": p for name, p in saved.items()} if adapters else saved
+    side = describe(written, rest, plan)
     if not saves_here(weights.values()):
         return list(saved)
-    write_values(path, saved, kind)
+    write_values(path, written, kind)
     # second, and it names the values: an older one beside new weights, or none, is noticed
     side.write(Path(path))
     return list(saved)

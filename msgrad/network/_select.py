@@ -12,8 +12,9 @@ from msgrad.network._match import CellMatcher, ParameterMatcher, leaves, show
 from msgrad.network._names import Match, last_wins
 from msgrad.network._tree import collector_paused
 
-Pattern: TypeAlias = "str | type[nn.Cell] | Callable[[str, Parameter], bool] | Parameter | nn.Cell | Sequence[Pattern]"
-"""What takes parameters: a name or a shape of names, a Cell class, a function, a Cell, a list of these."""
+Test: TypeAlias = Callable[[str, Parameter], bool]
+Pattern: TypeAlias = "str | type[nn.Cell] | Test | Parameter | nn.Cell | Sequence[Pattern]"
+"""What takes parameters: a name or a shape of names, a Cell class or Cell, a function, a list."""
 CellPattern: TypeAlias = (
     "str | type[nn.Cell] | Callable[[str, nn.Cell], bool] | nn.Cell | Sequence[CellPattern]"
 )

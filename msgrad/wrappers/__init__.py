@@ -8,6 +8,7 @@ from msgrad.wrappers._gradient import (
     scale_gradient,
     stop_gradient,
 )
+from msgrad.wrappers._lora import LoRA
 from msgrad.wrappers._no_grad import made_by_no_grad, no_grad
 from msgrad.wrappers._print import PrintWeights
 from msgrad.wrappers._wrap import (
@@ -24,6 +25,7 @@ from msgrad.wrappers._wrapper import CellWrapper
 
 __all__ = [
     "CellWrapper",
+    "LoRA",
     "PrintWeights",
     "ReverseGradient",
     "ScaleGradient",

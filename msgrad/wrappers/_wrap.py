@@ -222,6 +222,8 @@ def unwrap(
 
 def take_off(net: nn.Cell, gone: Container[nn.Cell]) -> None:
     """Take certain wrappers off, wherever in a network they stand."""
+    for layer in {layer for _, layer in wrapped(net) if layer in gone}:
+        layer.taken_off()
     _install((place, _without(place.cell, gone)) for place in _places(net))
     _changed(net)
 

@@ -113,6 +113,9 @@ class CellWrapper(nn.Cell):
         """Call the wrapped cell."""
         return self.cell(*args, **kwargs)
 
+    def taken_off(self) -> None:
+        """Do what is to be done when `unwrap` takes the wrapper off; nothing here."""
+
     def set_train(self, mode: bool = True) -> nn.Cell:
         """Set the mode of the wrapper and of the wrapped cell, by the latter's own method."""
         super().set_train(mode)
