@@ -5,6 +5,7 @@ from __future__ import annotations
 import logging
 import os
 from collections.abc import Callable, Collection, Mapping, Sequence
+from contextlib import suppress
 from typing import Any
 
 import mindspore as ms
@@ -18,6 +19,7 @@ from msgrad.errors import CheckpointError
 from msgrad.freezing import BY_FLAG, Claim, Record, claims_changed
 from msgrad.network import fingerprint_of, write
 from msgrad.training._stage_cells import StageCells
+from msgrad.training._trainable import NothingLeftError
 from msgrad.updates import MovingAverage
 
 logger = logging.getLogger("msgrad")
@@ -70,10 +72,12 @@ def load_run(
         value = values.pop(record.parameter.name, None)
         if value is not None:
             write(record.parameter, value)
-    stages.forget(values)
-    enter()
+    # with all frozen it stays where it is
+    with suppress(NothingLeftError):
+        enter()
     rates = {n: (values.pop(_RATE + n), values.pop(_MADE + n)) for n in meta["rates"]}
     stages.carry.take(values)
+    stages.forget(values)
     stages.carry.take_rates(rates)
     keeping = stages.current.keeping
     stages.carry.enter(keeping)

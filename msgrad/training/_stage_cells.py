@@ -142,13 +142,16 @@ class StageCells:
             stage.inner.set_inputs(*inputs)
 
     def forget(self, state: Collection[str]) -> None:
-        """Forget the stages that have state which a save lacks; they begin anew if they come."""
-        for stage in list(self._known.values()):
+        """Forget stages other than the present that have state which a save lacks.
+
+        They begin anew if they come again.
+        """
+        for stage in [s for s in self._known.values() if s is not self._current]:
             if not {n for n, owner in stage.keeping.owners.items() if owner} <= set(state):
                 del self._known[stage.key]
                 self._used.pop(stage.key, None)
-                self._optimizers.pop(stage.key[0], None)
-                self._current = None if stage is self._current else self._current
+                if stage.optimizer is not self.current.optimizer:
+                    self._optimizers.pop(stage.key[0], None)
 
     def resume(self, trained: list[str]) -> None:
         """Go on behind a stage that a save says ran last, since the state comes from its file."""

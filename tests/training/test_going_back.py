@@ -242,3 +242,20 @@ def test_a_checkpoint_loaded_before_the_first_call_is_there_for_what_is_frozen_u
     step(X)
     assert weights_of(net)[0] == by_hand([1, 2], 1, 1, velocity=4.0)
     assert weights_of(net)[1] == by_hand([3, 4], 2, 2, velocity=4.0)
+
+
+def test_a_save_with_everything_frozen_is_loaded():
+    net = Line()
+    step = step_over(net, momentum, trainable=["a", "b"])
+    step(X)
+    mg.freeze(net, "*")
+    step.save("frozen")
+    saved = weights_of(net)
+    mg.unfreeze(net)
+    step(X)
+    mg.freeze(net, "*")
+    assert step.load("frozen") == (1, 0)
+    assert weights_of(net) == saved
+    mg.unfreeze(net)
+    step(X)
+    assert weights_of(net)[:2] == [by_hand([1, 2], 1, 2), by_hand([3, 4], 2, 2)]
