@@ -173,18 +173,8 @@ __all__ = [
 
 # Where the names above are looked for; errors need no MindSpore.
 _FACES = (
-    "errors",
-    "network",
-    "freezing",
-    "wrappers",
-    "updates",
-    "optim",
-    "checkpoints",
-    "training",
-    "replay",
-    "auditing",
-    "plans",
-    "backend",
+    *("errors", "network", "freezing", "wrappers", "updates", "optim", "checkpoints"),
+    *("training", "replay", "auditing", "plans", "backend"),
 )
 _MODULES = ("errors", "runs")
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, Protocol
+from typing import Any, TypeAlias
 
 import mindspore as ms
 from mindspore import Parameter, Tensor, nn, ops
@@ -31,24 +31,6 @@ from msgrad.optim import GradientRecorder, put_back, put_instead
 _numbers = itertools.count()
 # Steps to wait for a call of the optimizer.
 _PATIENCE = 8
-
-
-class Gradients(Protocol):
-    """One way to take gradients; what it runs and moves is for the caller to restore."""
-
-    weights: list[Parameter]
-
-    def norms(self, inputs: Sequence[object]) -> dict[int, float]:
-        """Return the norm of each gradient by the id of its weight; NaN where one is not finite."""
-        ...
-
-    def reach(self, inputs: Sequence[object]) -> Reach:
-        """Sort the weights into reached, unseen and unreached; to be asked after `norms`."""
-        ...
-
-    def forget(self) -> None:
-        """Let go of what is kept beyond this object."""
-        ...
 
 
 class LossGradients:
@@ -176,6 +158,10 @@ class FunctionGradients:
 
     def forget(self) -> None:
         """Do nothing: nothing is kept."""
+
+
+# One way to take gradients each; what it runs and moves is for the caller to restore.
+Gradients: TypeAlias = LossGradients | StepGradients | FunctionGradients
 
 
 @contextmanager

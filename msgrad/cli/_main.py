@@ -117,6 +117,36 @@ def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
     return UNUSABLE
 
 
+# What each command does, an example, and when it exits with 1.
+_COMMANDS = {
+    "plan": (
+        "say what a config would do to every weight, without training",
+        "msgrad plan configs/digits_freeze_conv1.yaml --set optimizer.weight_decay=0.1",
+        "never",
+    ),
+    "train": (
+        "train as a config says, and show what moved",
+        "msgrad train configs/digits_freeze_conv1.yaml --set epoch_size=3",
+        "a weight that is held moved, or the audit before the training found problems",
+    ),
+    "audit": (
+        "run a few real steps of a config, and say what happened to every weight and why",
+        "msgrad audit configs/digits_freeze_conv1.yaml --html audit.html",
+        "the audit found problems",
+    ),
+    "diff": (
+        "compare the weights in two checkpoint files, bit by bit",
+        "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
+        "a held weight moved, or is missing or of another shape in one of the files",
+    ),
+    "doctor": (
+        "look whether what msgrad needs is there and works",
+        "msgrad doctor",
+        "something is not as it has to be; its line says what to do",
+    ),
+}
+
+
 def _parser() -> argparse.ArgumentParser:
     import msgrad
 
@@ -124,91 +154,31 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--version", action="version", version=f"msgrad {msgrad.__version__}")
     parser.add_argument("--debug", action="store_true", help="show where an error comes from")
     commands = parser.add_subparsers(required=True, metavar="COMMAND")
-    _add_plan(commands)
-    _add_train(commands)
-    _add_audit(commands)
-    _add_diff(commands)
-    _add(
-        commands,
-        "doctor",
-        "look whether what msgrad needs is there and works",
-        "msgrad doctor",
-        "something is not as it has to be; its line says what to do",
-    )
-    return parser
-
-
-def _add_plan(commands: argparse._SubParsersAction) -> None:
-    plans = _add(
-        commands,
-        "plan",
-        "say what a config would do to every weight, without training",
-        "msgrad plan configs/digits_freeze_conv1.yaml --set optimizer.weight_decay=0.1",
-        "never",
-    )
-    _add_config(plans)
+    made = {name: _add(commands, name, *texts) for name, texts in _COMMANDS.items()}
+    for name in ("plan", "train", "audit"):
+        made[name].add_argument("config", metavar="CONFIG", help="a YAML file, see configs/")
+        text = "change keys of the config, as optimizer.learning_rate=0.01 or plan.0.freeze=conv1"
+        _add_words(made[name], "--set", "KEY=VALUE", text)
     reach = "compile the gradient graph, to find what no gradient reaches; else nothing is compiled"
-    plans.add_argument("--reach", action="store_true", help=reach)
-
-
-def _add_train(commands: argparse._SubParsersAction) -> None:
-    trains = _add(
-        commands,
-        "train",
-        "train as a config says, and show what moved",
-        "msgrad train configs/digits_freeze_conv1.yaml --set epoch_size=3",
-        "a weight that is held moved, or the audit before the training found problems",
-    )
-    _add_config(trains)
-    used = trains.add_mutually_exclusive_group()
+    made["plan"].add_argument("--reach", action="store_true", help=reach)
+    used = made["train"].add_mutually_exclusive_group()
     resume = "go on with a run that was stopped, where it lies: its ckpt_save_dir"
     used.add_argument("--resume", metavar="PATH", help=resume)
     overwrite = "clear what an earlier run left in the folder, and nothing else"
     used.add_argument("--overwrite", action="store_true", help=overwrite)
+    made["audit"].add_argument("--html", metavar="PATH", help="also write a page with a picture")
+    made["diff"].add_argument("a", metavar="A", help="a .ckpt or .safetensors file")
+    made["diff"].add_argument("b", metavar="B", help="another one")
+    _add_words(made["diff"], "--held", "PATTERN", "patterns of weights that may not have moved")
+    return parser
 
 
-def _add_audit(commands: argparse._SubParsersAction) -> None:
-    audits = _add(
-        commands,
-        "audit",
-        "run a few real steps of a config, and say what happened to every weight and why",
-        "msgrad audit configs/digits_freeze_conv1.yaml --html audit.html",
-        "the audit found problems",
-    )
-    _add_config(audits)
-    audits.add_argument("--html", metavar="PATH", help="also write a page with a picture")
-
-
-def _add_diff(commands: argparse._SubParsersAction) -> None:
-    diffs = _add(
-        commands,
-        "diff",
-        "compare the weights in two checkpoint files, bit by bit",
-        "msgrad diff before.ckpt after.ckpt --held 'backbone' '*.bias'",
-        "a held weight moved, or is missing or of another shape in one of the files",
-    )
-    diffs.add_argument("a", metavar="A", help="a .ckpt or .safetensors file")
-    diffs.add_argument("b", metavar="B", help="another one")
-    held = "patterns of weights that may not have moved"
-    diffs.add_argument(
-        "--held", metavar="PATTERN", nargs="+", action="extend", default=[], help=held
-    )
-
-
-def _add_config(command: argparse.ArgumentParser) -> None:
-    command.add_argument("config", metavar="CONFIG", help="a YAML file, see configs/")
-    changes = "change keys of the config, as optimizer.learning_rate=0.01 or plan.0.freeze=conv1"
-    command.add_argument(
-        "--set", metavar="KEY=VALUE", nargs="+", action="extend", default=[], help=changes
-    )
+def _add_words(command: argparse.ArgumentParser, option: str, word: str, text: str) -> None:
+    command.add_argument(option, metavar=word, nargs="+", action="extend", default=[], help=text)
 
 
 def _add(
-    commands: argparse._SubParsersAction,
-    name: str,
-    what: str,
-    example: str,
-    found: str,
+    commands: argparse._SubParsersAction, name: str, what: str, example: str, found: str
 ) -> argparse.ArgumentParser:
     parser = commands.add_parser(
         name,

@@ -11,26 +11,11 @@ from collections.abc import Sequence
 from msgrad._text import count, few, short_number
 from msgrad.cli._terminal import OK, print_table
 from msgrad.network import fold, fold_cells
-from msgrad.runs import (
-    ADAPTS,
-    KEPT,
-    NO_GRADIENT,
-    TO_THE_END,
-    TRAINS,
-    UNTRAINABLE,
-    DryRun,
-    Fate,
-    StageFates,
-    TakenBy,
-    build,
-    dry_run,
-    load_config,
-)
+from msgrad.runs import DryRun, Fate, StageFates, TakenBy, build, dry_run, load_config
 
 _COLUMNS = 100
 _MOST_LINES = 45
 _MOST_PATTERNS = 3
-_FIXED = (ADAPTS, KEPT, UNTRAINABLE)
 
 
 def run(given: argparse.Namespace) -> int:
@@ -82,7 +67,7 @@ def _column(found: DryRun, stage: StageFates) -> str:
     several = len({each.step for each in found.stages}) > 1
     parts = [
         f"stage {stage.stage}" if stage.stage is not None else "",
-        stage.length if stage.length != TO_THE_END else "",
+        stage.length if stage.length != "to the end" else "",
         stage.step if several else "",
     ]
     return ", ".join(filter(None, parts)) or "the run"
@@ -115,23 +100,7 @@ def _line(pattern: str, rows: Sequence[Sequence[Fate]]) -> tuple[str, ...]:
 
 
 def _texts(row: Sequence[Fate]) -> tuple[str, ...]:
-    return tuple(map(_text, row))
-
-
-def _text(fate: Fate) -> str:
-    said = fate.fate
-    if fate.rate is not None:
-        said += f" at {fate.rate:g}" + (f", decay {fate.decay:g}" if fate.decay else "")
-    # the column says which stage it is
-    if fate.by and fate.by != "the model" and not fate.by.startswith("stage "):
-        joint = ", " if fate.fate == TRAINS else ": " if fate.by == NO_GRADIENT else " by "
-        said += joint + _short(fate.by)
-    return said + "".join(f", changed by {_short(label)}" for label in fate.updates)
-
-
-def _short(label: str) -> str:
-    """Leave the place in the file to the table of the rules."""
-    return label.partition(" (")[0].partition(" of the ")[0]
+    return tuple(map(str, row))
 
 
 def _taken(found: DryRun, rule: TakenBy) -> str:
@@ -139,7 +108,7 @@ def _taken(found: DryRun, rule: TakenBy) -> str:
         return f"{count(len(rule.takes), 'cell')}: {few(list(fold(rule.takes)), _MOST_PATTERNS)}"
     taken = set(rule.takes)
     # a cell is named as a whole where all that can train in it is taken
-    kinds = {f.name: f.name in taken for f in found.stages[0].fates if f.fate not in _FIXED}
+    kinds = {f.name: f.name in taken for f in found.stages[0].fates if f.can_train}
     folded = [pattern for pattern, names in fold_cells(kinds).items() if names[0] in taken]
     return f"{count(len(taken), 'weight')}: {few(folded, _MOST_PATTERNS)}"
 

@@ -3,19 +3,7 @@
 from msgrad.runs._audit import StepAudit, audits, first_batch
 from msgrad.runs._build import Run, build
 from msgrad.runs._config import Config, load_config
-from msgrad.runs._dry_run import (
-    ADAPTS,
-    KEPT,
-    NO_GRADIENT,
-    TO_THE_END,
-    TRAINS,
-    UNTRAINABLE,
-    DryRun,
-    Fate,
-    StageFates,
-    TakenBy,
-    dry_run,
-)
+from msgrad.runs._dry_run import DryRun, Fate, StageFates, TakenBy, dry_run
 from msgrad.runs._evaluate import evaluate
 from msgrad.runs._keys import OptimizerKeys, StepKeys
 from msgrad.runs._results import Epoch, RunResult
@@ -23,24 +11,18 @@ from msgrad.runs._task import Task, place_in_task
 from msgrad.runs._train import train
 
 __all__ = [
-    "ADAPTS",
     "Config",
     "DryRun",
     "Epoch",
     "Fate",
-    "KEPT",
-    "NO_GRADIENT",
     "OptimizerKeys",
     "Run",
     "RunResult",
     "StageFates",
     "StepAudit",
     "StepKeys",
-    "TO_THE_END",
-    "TRAINS",
     "TakenBy",
     "Task",
-    "UNTRAINABLE",
     "audits",
     "build",
     "dry_run",

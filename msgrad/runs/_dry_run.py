@@ -63,6 +63,26 @@ class Fate:
         """Whether it is a running statistic of a norm."""
         return self.fate in (ADAPTS, KEPT)
 
+    @property
+    def can_train(self) -> bool:
+        """Whether the model made it something that trains."""
+        return self.fate not in (ADAPTS, KEPT, UNTRAINABLE)
+
+    def __str__(self) -> str:
+        said = self.fate
+        if self.rate is not None:
+            said += f" at {self.rate:g}" + (f", decay {self.decay:g}" if self.decay else "")
+        # the stage is that of the column it stands in
+        if self.by and self.by != "the model" and not self.by.startswith("stage "):
+            joint = ", " if self.moves else ": " if self.by == NO_GRADIENT else " by "
+            said += joint + _short(self.by)
+        return said + "".join(f", changed by {_short(label)}" for label in self.updates)
+
+
+def _short(label: str) -> str:
+    """Leave the line in the file to the table of the rules."""
+    return label.partition(" (")[0].partition(" of the ")[0]
+
 
 def _outcomes(step: TrainStep, rules: ResolvedRules, lost: Mapping[str, str]) -> Iterator[Fate]:
     """Say of each parameter what becomes of it under a step as it stands.
