@@ -5,6 +5,7 @@ from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
 from msgrad.optim._hold import HoldOptimizer, blank
 from msgrad.optim._recorder import GradientRecorder, put_back, put_instead
+from msgrad.optim._settings import check_keywords, check_settings, made_with
 from msgrad.optim._state import (
     Rates,
     own_parameters,
@@ -23,7 +24,10 @@ __all__ = [
     "Rates",
     "as_one",
     "blank",
+    "check_keywords",
+    "check_settings",
     "layer_decay",
+    "made_with",
     "no_decay",
     "optimizers_in",
     "own_parameters",

@@ -394,6 +394,8 @@ def stages_of(
                 steps=stage.steps,
                 statistics=stage.statistics is not False,
                 dropout=stage.dropout is not False,
+                lr=stage.lr,
+                optimizer=stage.optimizer,
             )
         )
     return found

@@ -6,12 +6,24 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from msgrad.errors import ArgumentError, ArgumentTypeError
+from msgrad.optim import check_settings
 from msgrad.plans._document import KeyPath
 from msgrad.plans._rule import written
-from msgrad.plans._schema import PATTERNS, SWITCH, Kind, whole
+from msgrad.plans._schema import PATTERNS, SWITCH, Kind, UnfitError, number, whole
 from msgrad.plans._until import Until
 
 REST = "the rest"
+
+
+def read_keywords(value: Any) -> dict[str, Any]:
+    """Read the keywords of the optimizer of a stage."""
+    try:
+        return check_settings(None, value)
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise UnfitError(f"cannot be used: {error}") from None
+
+
 LENGTHS = ("epochs", "steps")
 STAGE_KINDS = {
     "train": PATTERNS,
@@ -22,6 +34,8 @@ STAGE_KINDS = {
     "cumulative": SWITCH,
     "statistics": SWITCH,
     "dropout": SWITCH,
+    "lr": number(),
+    "optimizer": Kind(read_keywords),
 }
 
 
@@ -39,6 +53,8 @@ class PlanStage:
         cumulative: Whether it also trains what the stages before it trained.
         statistics: As in `Stage`; None where it was not given.
         dropout: As in `Stage`; None where it was not given.
+        lr: Rate of the stage, as in `Stage`.
+        optimizer: Further keywords of its optimizer, as in `Stage`.
         number: Its place among the stages, from 1.
         place: Where it stands: ``plan.yaml:14``, or nothing.
         path: Where it stands in its document.
@@ -56,6 +72,8 @@ class PlanStage:
     cumulative: bool = False
     statistics: bool | None = None
     dropout: bool | None = None
+    lr: float | None = None
+    optimizer: Mapping[str, Any] | None = None
     number: int = field(default=1, compare=False)
     location: str = field(default="", compare=False)
     path: KeyPath = field(default=(), compare=False)
@@ -91,7 +109,7 @@ class PlanStage:
         """Return it as it could be written."""
         what = "train" if self.train else "freeze"
         own = {what: written(self.train or self.freeze)}
-        for name in ("epochs", "steps", "statistics", "dropout"):
+        for name in ("epochs", "steps", "statistics", "dropout", "lr", "optimizer"):
             if getattr(self, name) is not None:
                 own[name] = getattr(self, name)
         if self.until is not None:
@@ -115,14 +133,14 @@ def stage_ends(
         ([7, 10], [2, 5])
     """
     ends: list[int] = []
-    for number, stage in enumerate(stages):
+    for index, stage in enumerate(stages):
         begin = ends[-1] if ends else 0
-        if ended is not None and number in ended:
-            ends.append(ended[number])
+        if ended is not None and index in ended:
+            ends.append(ended[index])
         elif stage.epochs is not None:
             ends.append(begin + stage.epochs)
         else:
             # as long as leaves the later ones their epochs
-            later = sum(1 if s.epochs is None else s.epochs for s in stages[number + 1 :])
+            later = sum(1 if s.epochs is None else s.epochs for s in stages[index + 1 :])
             ends.append(max(begin + 1, epochs - later))
     return ends

@@ -11,7 +11,7 @@ from mindspore import Parameter, nn
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Claim, make_claims
 from msgrad.network import NetPattern, Selection
-from msgrad.optim import HoldOptimizer, as_one, param_groups
+from msgrad.optim import HoldOptimizer, as_one, made_with, param_groups
 from msgrad.plans._resolve import ResolvedRules, ResolvedStages, shown
 from msgrad.plans._user_code import Functions
 from msgrad.updates import WeightUpdates
@@ -85,16 +85,21 @@ class StepParts:
         if not callable(make) or isinstance(make, nn.Cell) or not (rules or holds):
             return make  # what is no callable, TrainStep refuses
 
-        def made(parameters: list[Parameter]) -> nn.Cell:
+        def made(parameters: list[Parameter], **settings: Any) -> nn.Cell:
             given: Any = parameters
             if rules:
                 net = self._resolved.net
                 given = param_groups(
-                    net, rules, lr=lr, weight_decay=weight_decay, parameters=parameters
+                    net,
+                    rules,
+                    lr=settings.get("lr", lr),
+                    weight_decay=settings.get("weight_decay", weight_decay),
+                    parameters=parameters,
                 )
-            return _holding(as_one(make(given)), holds)
+            return _holding(as_one(made_with(make, given, settings, grouped=bool(rules))), holds)
 
         # what can be called with the parameters alone is seen by its signature
+        made.takes_settings = True  # pyright: ignore[reportFunctionMemberAccess]
         made.__wrapped__ = make  # pyright: ignore[reportFunctionMemberAccess]
         return made
 

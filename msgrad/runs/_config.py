@@ -14,9 +14,10 @@ from mindspore import communication
 from msgrad._extras import needed
 from msgrad._files import plain, write_text
 from msgrad.errors import PlanError, Problem
-from msgrad.plans import Checker, Document, Plan, Until, read_document
+from msgrad.plans import Checker, Document, Kind, Plan, Until, read_document
 from msgrad.runs._faults import look_further
 from msgrad.runs._keys import OptimizerKeys, StepKeys, read_run_keys
+from msgrad.runs._optimizers import optimizer_keywords
 from msgrad.runs._override import override
 
 
@@ -212,6 +213,7 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
     plan = Plan.read(checker)
     if not checker.problems:
         _check_room(checker, plan, keys.get("epoch_size", Config.epoch_size))
+        _check_keywords(checker, plan, keys)
     name = keys.pop("name", None) or Path(path).stem
     if checker.problems:
         if "task" in keys:
@@ -220,6 +222,16 @@ def load_config(path: str | os.PathLike[str], changes: Sequence[str] = ()) -> Co
             look_further(checker, found, plan)
         checker.raise_all()
     return Config(name=name, plan=plan, source=document, **keys)
+
+
+def _check_keywords(checker: Checker, plan: Plan, keys: Mapping[str, Any]) -> None:
+    """Note what a stage gives the optimizer, that of the first step, and it does not take."""
+    own = next((step.optimizer for step in keys.get("steps", {}).values()), None)
+    name = (own or keys.get("optimizer", OptimizerKeys())).name
+    takes = dict.fromkeys(optimizer_keywords(name), Kind(lambda value: value))
+    for stage in plan.written_stages:
+        path = (*stage.path, "optimizer")
+        checker.mapping(path, stage.optimizer or {}, takes, f"optimizer {name} of {stage.name}")
 
 
 def _check_room(checker: Checker, plan: Plan, epochs: int) -> None:

@@ -100,7 +100,11 @@ def optimizer_maker(name: str, rate: Any, keywords: Mapping[str, Any]) -> Callab
         keywords: What else it takes. Where the class refuses them, there is a `PlanError`.
     """
     kind = getattr(nn, name)
-    return lambda weights: _made("optimizer", kind, weights, learning_rate=rate, **keywords)
+
+    def make(weights: Any, lr: Any = rate, **own: Any) -> nn.Cell:
+        return _made("optimizer", kind, weights, learning_rate=lr, **{**keywords, **own})
+
+    return make
 
 
 def _made(what: str, kind: type, *arguments: Any, **keywords: Any) -> Any:

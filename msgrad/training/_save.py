@@ -54,6 +54,7 @@ def save_run(
         "seeds": seeds_to_meta(),
         "rates": list(made),
         "trained": stages.trained,
+        "settings": stages.settings,
     }
     write_file(path, {**weights, **state, **rates}, meta)
 
@@ -66,6 +67,7 @@ def load_run(
 ) -> list[int]:
     """Bring back what `save_run` wrote; nothing is changed where the file does not fit."""
     values, meta = alike("the save", lambda: _read(path, records), lambda read: _facts(*read))
+    stages.ask(meta["settings"])
     claims_from_meta(records, meta)
     claims_changed()
     for record in records:

@@ -15,6 +15,7 @@ from mindspore.train import Callback
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import Claim, Freeze, Record, lift_loaded, make_claims, records_of, unfreeze
 from msgrad.network import Pattern, Selection, select, show
+from msgrad.optim import check_settings
 from msgrad.training._step import TrainStep
 
 
@@ -33,10 +34,15 @@ class Stage:
             open and lasts to the end of the run.
         statistics: Wholly frozen norm cells keep their statistics, as in `freeze`.
         dropout: In wholly frozen cells dropout is off, as in `freeze`.
+        lr: Rate of this stage, whatever an earlier one came to; ``optimizer`` of the step gets it
+            by the keyword ``lr``, or the rate is set where its weights have a single one.
+        optimizer: What else ``optimizer`` of the step gets by keyword, such as
+            ``{"momentum": 0.8}``: plain values. A stage with settings of its own is compiled.
 
     Raises:
         ArgumentError: Both or none of ``train`` and ``freeze``, both lengths, or a negative one.
-        ArgumentTypeError: A length is no whole number.
+        ArgumentTypeError: A length is no whole number, ``lr`` no number, or ``optimizer`` no dict
+            of plain values.
 
     Examples:
         >>> import msgrad as mg
@@ -50,6 +56,8 @@ class Stage:
     steps: int | None = None
     statistics: bool = True
     dropout: bool = True
+    lr: float | None = None
+    optimizer: Mapping[str, Any] | None = None
 
     def __post_init__(self) -> None:
         if (self.train is None) == (self.freeze is None):
@@ -64,6 +72,7 @@ class Stage:
             raise ArgumentError(
                 f"stage has epochs={self.epochs!r} and steps={self.steps!r}; give one of the two"
             )
+        check_settings(self.lr, self.optimizer)
         length = self.epochs if self.epochs is not None else self.steps
         if length is None:
             return
@@ -91,6 +100,8 @@ class Stage:
         if self.unit is not None:
             parts.append(f"{self.unit}={self.length}")
         parts += [f"{n}=False" for n in ("statistics", "dropout") if not getattr(self, n)]
+        own = {"lr": self.lr, "optimizer": self.optimizer}
+        parts += [f"{name}={value!r}" for name, value in own.items() if value is not None]
         return f"Stage({', '.join(parts)})"
 
 
@@ -199,6 +210,7 @@ class Schedule(Callback):
         self._check_room({"epochs": epochs, "steps": steps}.get(self.unit))
         for stage in self.stages:
             _plan(step.network, stage)
+            step.ask_of_optimizer(check_settings(stage.lr, stage.optimizer), now=False)
 
     def at(self, *, epoch: int | None = None, step: int | None = None) -> Stage:
         """Make the stage of a position hold; where it holds already, nothing changes.
@@ -259,6 +271,8 @@ class Schedule(Callback):
             for change in _apply(net, self.stages[number], names[number]):
                 undo.enter_context(change)
             self._undo = undo.pop_all()
+        stage = self.stages[number]
+        self.step.ask_of_optimizer(check_settings(stage.lr, stage.optimizer))
         self._current, self._weights = number, list(net.get_parameters())
         self.step.led_by(self._renew)
 

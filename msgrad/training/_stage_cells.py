@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import logging
 from collections.abc import Callable, Collection, Hashable, Iterator, Sequence
 from contextlib import contextmanager
@@ -15,7 +16,7 @@ from mindspore import dtype as mstype
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import every_cell
-from msgrad.optim import ClippedOptimizer, as_one
+from msgrad.optim import ClippedOptimizer, as_one, check_keywords, made_with
 from msgrad.training._gradient_calls import misordered
 from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._parallel import check_change, check_optimizer, check_stage
@@ -34,6 +35,7 @@ class StageCell:
     optimizer: nn.Cell
     inner: nn.Cell
     keeping: CellState
+    settings: dict[str, Any]
 
 
 class StageCells:
@@ -74,6 +76,7 @@ class StageCells:
         self._optimizers: dict[Hashable, nn.Cell] = {}
         self._inputs: Sequence[Any] = ()
         self.carry = StateTransfer(keep_rows=keep_rows)
+        self.settings: dict[str, Any] = {}
         self._current: StageCell | None = None
         self._ran: StageCell | None = None
         self._last: list[str] | None = None
@@ -96,7 +99,18 @@ class StageCells:
     @property
     def running(self) -> bool:
         """Whether the stage entered last is the one that ran last."""
-        return self._current is not None and self._current is self._ran
+        return self._current is not None and self._current is self._ran and self.settled
+
+    def ask(self, settings: dict[str, Any], *, now: bool = True) -> None:
+        """Let the optimizer of the next stage be made with other settings."""
+        check_keywords(self._make_optimizer, settings)
+        if now:
+            self.settings = settings
+
+    @property
+    def settled(self) -> bool:
+        """Whether the optimizer of the stage entered last was made as is asked now."""
+        return self._current is not None and self._current.settings == self.settings
 
     @property
     def number(self) -> int:
@@ -108,7 +122,7 @@ class StageCells:
 
         One that does not run, entered to be looked at, leaves no trace once another is entered.
         """
-        key = (tuple(map(id, weights)), around)
+        key = ((tuple(map(id, weights)), json.dumps(self.settings, sort_keys=True)), around)
         old = self._current
         new = self._known.get(key) or self._make(key, weights)
         if new is not old:
@@ -183,14 +197,16 @@ class StageCells:
             optimizer = self._made_of(list(weights))
             _check_optimizer(optimizer, weights)
             check_optimizer(optimizer)
-            self.carry.meet(optimizer)
+            self.carry.meet(optimizer, share="lr" not in self.settings)
             first = first_values(optimizer, self._network, slots=self._restart_state)
             share_slots(optimizer, self._network, self._states())
         else:
             first = self._first(optimizer)
         inner = self._make_inner(optimizer)
         keeping = CellState(inner, optimizer, self._network, first)
-        stage = StageCell(key, [p.name for p in weights], optimizer, inner, keeping)
+        keeping.own_rate = "lr" in self.settings
+        names = [p.name for p in weights]
+        stage = StageCell(key, names, optimizer, inner, keeping, self.settings)
         self._optimizers[key[0]] = optimizer
         self._known[key] = stage
         return stage
@@ -221,7 +237,7 @@ class StageCells:
     def _made_of(self, weights: list[Parameter]) -> nn.Cell:
         try:
             with self._names_kept("optimizer", self._network):
-                return as_one(self._make_optimizer(weights))
+                return as_one(made_with(self._make_optimizer, weights, self.settings))
         except TypeError as error:
             # the classes of MindSpore hide what they take
             if not isinstance(self._make_optimizer, type):

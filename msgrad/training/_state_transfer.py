@@ -31,7 +31,7 @@ class CellState:
         self.optimizer, self.first = optimizer, first
         self.rates = rates_of(optimizer)
         self.weights = {str(p.name): p for p in network.get_parameters()}
-        self.is_new = True
+        self.is_new, self.own_rate = True, False
         names = self.weights.keys()
         own = _own_state(inner, optimizer, network)
         self.state: dict[str, Parameter] = {p.name: p for p in own}
@@ -121,7 +121,7 @@ class StateTransfer:
         self._followers: list[Parameter] = []
         self._followed: dict[int, float] = {}  # the driving rate that a follower saw last
 
-    def meet(self, optimizer: nn.Cell) -> None:
+    def meet(self, optimizer: nn.Cell, *, share: bool = True) -> None:
         """Note the rates of a new optimizer, and share the Parameters that a scheduler may drive.
 
         A scheduler of `mindspore.experimental` writes into the groups of the one optimizer it was
@@ -130,12 +130,12 @@ class StateTransfer:
         for rate in rates_of(optimizer).values():
             self._first_rates.setdefault(id(rate), (rate, copy_of(rate)))
         for part in parts_of(optimizer):
-            self._meet_groups(part)
+            self._meet_groups(part, share=share)
 
-    def _meet_groups(self, optimizer: nn.Cell) -> None:
+    def _meet_groups(self, optimizer: nn.Cell, *, share: bool) -> None:
         groups: list[dict[str, Any]] = getattr(optimizer, "param_groups", None) or []
         for number, group in enumerate(groups):
-            known = self._latest_rate([p.name for p in group["params"]])
+            known = self._latest_rate([p.name for p in group["params"]]) if share else None
             if known is not None and np.array_equal(self._first(known), self._first(group["lr"])):
                 group["lr"] = optimizer.lrs[number] = known
         # a graph refuses two that are numbered alike, by the optimizers that they come from
@@ -273,7 +273,7 @@ class StateTransfer:
         served: dict[int, tuple[Parameter, list[str]]] = {}
         for name, rate in new.rates.items():
             served.setdefault(id(rate), (rate, []))[1].append(name)
-        for rate, names in served.values():
+        for rate, names in () if new.own_rate else served.values():
             source = self._latest_rate(names)
             if source is None or source is rate or not self._changed(source):
                 continue

@@ -67,9 +67,10 @@ class TrainStep(nn.Cell):
         network: A Cell that returns the scalar loss; with ``loss_fn`` a Cell that is called with
             all inputs but the labels; or a function of the inputs that returns the loss, with
             ``net``. A tuple, list or dict is refused where ``has_aux`` is not given.
-        optimizer: Called with the list of parameters to train, once for each new set; returns an
-            optimizer over them, of ``nn``, ``mindspore.experimental.optim`` or ``mint.optim``, or a
-            list of several, each over its own part; one with nothing to train is left out (None).
+        optimizer: Called with the list of parameters to train, and with what a `Stage` asks for by
+            keyword, once for each new set; returns an optimizer over them, of ``nn``,
+            ``mindspore.experimental.optim`` or ``mint.optim``, or a list of several, each over its
+            own part; one with nothing to train is left out (None).
         loss_fn: Cell or function of the network's output and the labels, which are the last inputs:
             as many as it has to be given, mostly one.
         net: The Cell that holds the parameters, where ``network`` is a function.
@@ -216,7 +217,7 @@ class TrainStep(nn.Cell):
             ConflictError: ``unreached="error"`` and a trainable weight gets no gradient.
             FrozenWeightError: An update is aimed at a frozen weight.
         """
-        if self._changes.changed():
+        if self._changes.changed() or not self._engine.settled:
             self._enter(inputs or None, runs=runs)
         elif runs:
             self._engine.run()
@@ -298,6 +299,18 @@ class TrainStep(nn.Cell):
     def knows_reach(self) -> bool:
         """Whether it was found out, for the network as it stands, what a gradient reaches."""
         return self._trainable.knows(self._changes.gradient_routes())
+
+    def ask_of_optimizer(self, settings: dict[str, Any], *, now: bool = True) -> None:
+        """Let the optimizer of the next stage be made with other settings; a `Schedule` does so.
+
+        Args:
+            settings: ``lr``, and keywords that ``optimizer`` takes.
+            now: Whether the next stage has them; else they are looked at only.
+
+        Raises:
+            ArgumentError: It does not take one of them.
+        """
+        self._engine.ask(settings, now=now)
 
     def led_by(self, renew: Callable[[], object]) -> None:
         """Let a schedule make its stage hold anew, whenever the stage of the step may change.

@@ -10,6 +10,7 @@ import numpy as np
 import pytest
 from mindspore import nn
 
+from msgrad.errors import PlanError
 from msgrad.runs import _build, _epochs, _saves, build, load_config, train
 from msgrad.runs._build import each_stage
 from msgrad.runs._evaluate import evaluate
@@ -24,6 +25,7 @@ from tests.runs.small_runs import (
     STEPS,
     assert_close,
     config,
+    eager,
     values,
 )
 
@@ -162,3 +164,32 @@ def test_a_task_evaluates_as_it_says_and_the_network_trains_again():
     expected = np.mean((x - np.linspace(-1, 1, 4)[:, None] ** 2) ** 2)
     assert figures == {"error": pytest.approx(expected, rel=1e-5)}
     assert run.net.training
+
+
+def test_a_stage_of_a_config_has_a_rate_and_keywords_of_its_own():
+    stages = """
+stages:
+  - {train: head, epochs: 1}
+  - {train: "*", lr: 0.5, optimizer: {weight_decay: 0.0}}
+"""
+    run = eager(text=stages)
+    assert run.schedule is not None
+    found = []
+    for epoch in range(2):
+        run.schedule.at(epoch=epoch)
+        step = run.steps["train"]
+        trains = step.trainable
+        decay = float(step.optimizer.get_weight_decay())
+        found.append((float(step.optimizer.get_lr().asnumpy()), decay))
+        assert set(trains) == (HEAD if epoch == 0 else BODY | HEAD)
+    assert found == [(np.float32(0.1), np.float32(0.1)), (0.5, 0.0)]
+
+
+def test_a_keyword_that_the_optimizer_of_a_stage_does_not_take_is_told_with_its_line():
+    stages = """
+stages:
+  - {train: head, epochs: 1}
+  - {train: "*", optimizer: {wieght_decay: 0.0}}
+"""
+    with pytest.raises(PlanError, match=r"c\.yaml:10.*'wieght_decay' of optimizer AdamWeightDecay"):
+        config(stages)
