@@ -13,7 +13,7 @@ from mindspore import Parameter, nn
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import Record, cannot_hold, forward_writes, is_held, is_norm, records_of
-from msgrad.network import inner_network, places, select
+from msgrad.network import inner_network, places, select_one
 from msgrad.optim import optimizers_in, rates_by_weight
 from msgrad.training import TrainStep
 from msgrad.updates import WeightUpdates
@@ -151,7 +151,7 @@ class _Told:
     """Tells of one parameter of a network; of the reasons that decide, the last one does."""
 
     def __init__(self, net: nn.Cell, name: str | Parameter) -> None:
-        self.parameter = _only(net, name)
+        self.parameter = select_one(net, name)
         self.name = str(self.parameter.name)
         self.net = inner_network(net)
         self.records = records_of(self.net)
@@ -251,16 +251,6 @@ class _Told:
         for finding in misplaced_flags(self.net, moving):
             if self.name in finding.names:
                 yield Reason(finding.kind, finding.message)
-
-
-def _only(net: nn.Cell, name: str | Parameter) -> Parameter:
-    found = select(net, name)
-    if len(found) > 1:
-        raise ArgumentError(
-            f"name {name!r} is that of {len(found)} parameters; give one, such as "
-            f"{found.names[0]!r}"
-        )
-    return found[0]
 
 
 def _is_in(path: str, cell: str) -> bool:

@@ -110,10 +110,10 @@ def _failed(error: Exception, code: int, kind: str, *, debug: bool) -> int:
         print("\n".join([f"msgrad: {lines[0] if lines else ''}", *lines[1:]]), file=sys.stderr)
     # only what has imported it can have run a task
     runs = sys.modules.get("msgrad.runs")
-    place = runs.place_in_task(error) if runs is not None else None
-    if place is None:
+    location = runs.location_in_task(error) if runs is not None else None
+    if location is None:
         return code
-    print(f"msgrad: in {place}; --debug shows how it came there", file=sys.stderr)
+    print(f"msgrad: in {location}; --debug shows how it came there", file=sys.stderr)
     return UNUSABLE
 
 

@@ -17,7 +17,7 @@ from msgrad.network._reach import (
     sorted_reach,
 )
 from msgrad.network._rollback import Rollback, rolled_back, seeds_kept
-from msgrad.network._select import CellPattern, Pattern, Selection, select, select_cells
+from msgrad.network._select import CellPattern, Pattern, Selection, select, select_cells, select_one
 from msgrad.network._snapshot import (
     Movement,
     MovementRow,
@@ -113,6 +113,7 @@ __all__ = [
     "select",
     "select_cells",
     "select_names",
+    "select_one",
     "show",
     "silence",
     "sorted_reach",

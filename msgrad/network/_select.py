@@ -133,6 +133,22 @@ def select(
 
 
 @collector_paused()
+def select_one(net: nn.Cell, name: str | Parameter) -> Parameter:
+    """Return the parameter of a name, or at a path.
+
+    Raises:
+        NoMatchError: There is none.
+        ArgumentError: There are several.
+    """
+    found = select(net, name)
+    if len(found) > 1:
+        raise ArgumentError(
+            f"name {name!r} is that of {len(found)} parameters; give one, such as "
+            f"{found.names[0]!r}"
+        )
+    return found[0]
+
+
 def select_cells(
     net: nn.Cell, *patterns: CellPattern, nested: bool = False, missing_ok: bool = False
 ) -> list[tuple[str, nn.Cell]]:

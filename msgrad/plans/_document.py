@@ -56,7 +56,7 @@ class Document:
     def location(self, path: KeyPath) -> str:
         """Say where a key stands, as ``plan.yaml:14``; empty for values from Python.
 
-        Without folders: a place is part of what a checkpoint keeps, and may be read elsewhere.
+        Without folders: a location is part of what a checkpoint keeps, and may be read elsewhere.
         """
         if self.file is None:
             return ""

@@ -12,7 +12,7 @@ from typing import Any
 from mindspore import Parameter, Tensor, nn
 
 from msgrad.errors import ArgumentError, ConflictError, PlanError, Problem
-from msgrad.network import Pattern, collector_paused, select
+from msgrad.network import Pattern, collector_paused, select, select_one
 from msgrad.plans._apply import Applied, apply_rules
 from msgrad.plans._contradictions import contradictions
 from msgrad.plans._document import Document, read_document
@@ -407,14 +407,9 @@ class Plan:
             NoMatchError: There is no parameter of this name.
             ArgumentError: The name is that of several.
         """
-        found = select(net, name)
-        if len(found) > 1:
-            raise ArgumentError(
-                f"name {name!r} is that of {len(found)} parameters; give one, such as "
-                f"{found.names[0]!r}"
-            )
+        parameter = select_one(net, name)
         resolved = ResolvedRules(self.rules, net)
-        return tell(resolved, ResolvedStages(resolved, self._stages), found[0])
+        return tell(resolved, ResolvedStages(resolved, self._stages), parameter)
 
     @collector_paused()
     def _look(self, net: nn.Cell) -> tuple[ResolvedRules, ResolvedStages]:

@@ -68,7 +68,7 @@ class PlanRule:
         patterns: What it takes, parameters or cells.
         fields: What it says, as far as it was given.
         name: What to call it: ``rule 2``.
-        place: Where it stands: ``plan.yaml:14``, or nothing.
+        location: Where it stands: ``plan.yaml:14``, or nothing.
         path: Where it stands in its document.
 
     Examples:
@@ -85,7 +85,7 @@ class PlanRule:
 
     @property
     def label(self) -> str:
-        """Its name, and its place in the file."""
+        """Its name, and the line of the file where it stands."""
         return f"{self.name} ({self.location})" if self.location else f"{self.name} of the plan"
 
     @property

@@ -55,8 +55,8 @@ class PlanStage:
         dropout: As in `Stage`; None where it was not given.
         lr: Rate of the stage, as in `Stage`.
         optimizer: Further keywords of its optimizer, as in `Stage`.
-        number: Its place among the stages, from 1.
-        place: Where it stands: ``plan.yaml:14``, or nothing.
+        number: Its position among the stages, from 1.
+        location: Where it stands: ``plan.yaml:14``, or nothing.
         path: Where it stands in its document.
 
     Examples:
@@ -85,7 +85,7 @@ class PlanStage:
 
     @property
     def label(self) -> str:
-        """Its name, and its place in the file."""
+        """Its name, and the line of the file where it stands."""
         return f"{self.name} ({self.location})" if self.location else f"{self.name} of the plan"
 
     @property

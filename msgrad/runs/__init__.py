@@ -7,7 +7,7 @@ from msgrad.runs._dry_run import DryRun, Fate, StageFates, TakenBy, dry_run
 from msgrad.runs._evaluate import evaluate
 from msgrad.runs._keys import OptimizerKeys, StepKeys
 from msgrad.runs._results import Epoch, RunResult
-from msgrad.runs._task import Task, place_in_task
+from msgrad.runs._task import Task, location_in_task
 from msgrad.runs._train import train
 
 __all__ = [
@@ -29,6 +29,6 @@ __all__ = [
     "evaluate",
     "first_batch",
     "load_config",
-    "place_in_task",
+    "location_in_task",
     "train",
 ]

@@ -34,7 +34,7 @@ class Fate:
         fate: ``trains``, ``held`` at run time, ``frozen``, ``stopped`` where no gradient reaches
             it, ``left to another step``, ``untrainable`` by the model, or, of norm statistics,
             ``adapts`` or ``kept``.
-        by: What decides it: a rule with its place in the file, a stage, the model.
+        by: What decides it: a rule with its line in the file, a stage, the model.
         rate: Its learning rate, if the optimizer has it.
         decay: Its weight decay, likewise.
         updates: The update rules that change it.
@@ -183,7 +183,7 @@ class TakenBy:
     """What one rule takes.
 
     Attributes:
-        rule: The rule and its place in the file.
+        rule: The rule and its line in the file.
         does: The rule as it was written.
         takes: Parameters, or cells for what stops and scales.
         cells: Whether it takes cells.

@@ -165,14 +165,14 @@ def _line(error: Exception) -> str:
     return f" ({Path(own[-1].filename).name}:{own[-1].lineno})" if own else ""
 
 
-def place_in_task(error: BaseException) -> str | None:
+def location_in_task(error: BaseException) -> str | None:
     """Name the last line of a task that an error went through, as ``tasks/own.py:12``.
 
     Returns:
         The file and the line; None where the error does not come from a task.
 
     Examples:
-        >>> place_in_task(ValueError("of no task")) is None
+        >>> location_in_task(ValueError("of no task")) is None
         True
     """
     frames = traceback.extract_tb(error.__traceback__)

@@ -20,7 +20,7 @@ class BoundRule:
 
     Attributes:
         label: How the rule is named in messages.
-        place: Its position among the rules, overruled ones included.
+        position: Its number among the rules, overruled ones included.
         rule: The function of a weight.
         weights: What it changes, in network order.
         beside: What goes into the rule beside each weight, one sequence per kind.
@@ -94,7 +94,7 @@ def bind(net: nn.Cell, rules: Mapping[Pattern, Rule], *, force: bool) -> list[Bo
 
 
 def _last_rule(net: nn.Cell, rules: Mapping[Pattern, Rule]) -> dict[int, int]:
-    """Return the place of the last rule for each weight by its id."""
+    """Return the position of the last rule for each weight by its id."""
     records = records_of(net)
     last: dict[int, int] = {}
     for position, (pattern, rule) in enumerate(rules.items()):

@@ -21,7 +21,7 @@ class GradientWrapper(CellWrapper):
 
     def __init__(self, cell: nn.Cell, at: str) -> None:
         super().__init__(cell)
-        self._at = checked_place(at)
+        self._at = checked_side(at)
 
     def construct(self, *args: Any, **kwargs: Any) -> Any:
         """Call the wrapped cell; all values that pass keep their bits."""
@@ -86,10 +86,10 @@ class StopGradient(GradientWrapper):
         return f"at={self._at!r}"
 
 
-def checked_place(at: str) -> str:
-    """Return `at`, or raise where it is no place of a cell."""
+def checked_side(at: str) -> str:
+    """Return `at`, or raise where it is no side of a cell."""
     if at not in ("output", "input"):
-        raise ArgumentError(f"at {at!r} is no place of a cell; give 'output' or 'input'")
+        raise ArgumentError(f"at {at!r} is no side of a cell; give 'output' or 'input'")
     return at
 
 
@@ -258,7 +258,7 @@ def stop_gradient(net: nn.Cell, *patterns: CellPattern, at: str = "output") -> l
         >>> mg.stop_gradient(nn.SequentialCell(nn.Dense(4, 8), nn.Dense(8, 2)), "0")
         ['0']
     """
-    checked_place(at)
+    checked_side(at)
     return wrap(net, *patterns, wrapper=lambda cell: StopGradient(cell, at))
 
 
@@ -288,7 +288,7 @@ def scale_gradient(
         ['0']
     """
     checked_scale(scale, "reverse_gradient")
-    checked_place(at)
+    checked_side(at)
     return wrap(net, *patterns, wrapper=lambda cell: ScaleGradient(cell, scale, at))
 
 
@@ -318,5 +318,5 @@ def reverse_gradient(
         ['1']
     """
     checked_scale(scale, "scale_gradient")
-    checked_place(at)
+    checked_side(at)
     return wrap(net, *patterns, wrapper=lambda cell: ReverseGradient(cell, scale, at))

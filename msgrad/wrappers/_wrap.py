@@ -157,7 +157,7 @@ def wrap_cells(
     made = {cell: _made(wrapper, path, cell) for path, cell in reversed(paths)}
     for path, cell in paths:
         _name_own_parameters(made[cell], path)
-    _install((place, made[place.cell]) for place in _places(net) if place.cell in made)
+    _install((slot, made[slot.cell]) for slot in _slots(net) if slot.cell in made)
     _changed(net)
     return [path for path, _ in paths]
 
@@ -224,7 +224,7 @@ def take_off(net: nn.Cell, gone: Container[nn.Cell]) -> None:
     """Take certain wrappers off, wherever in a network they stand."""
     for layer in {layer for _, layer in wrapped(net) if layer in gone}:
         layer.taken_off()
-    _install((place, _without(place.cell, gone)) for place in _places(net))
+    _install((slot, _without(slot.cell, gone)) for slot in _slots(net))
     _changed(net)
 
 
@@ -259,7 +259,7 @@ def wrapped(net: nn.Cell) -> list[tuple[str, CellWrapper]]:
 
 
 def stops_of(net: nn.Cell) -> tuple[tuple[str, str, str], ...]:
-    """Return what the wrappers of a network do to its graph, as a key: path, class, and place.
+    """Return what the wrappers of a network do to its graph, as a key: path, class, and side.
 
     Factors are not in it: they change without compiling.
     """
@@ -279,7 +279,7 @@ def _changed(net: nn.Cell) -> None:
     forget_compiled(net)
 
 
-def _places(net: nn.Cell) -> Iterator[_Slot]:
+def _slots(net: nn.Cell) -> Iterator[_Slot]:
     """List the entries where a cell or its outermost wrapper stands; `net` may be a wrapper too."""
     for parent in every_cell(net):
         for key, cell in parent._cells.items():
@@ -290,11 +290,11 @@ def _places(net: nn.Cell) -> Iterator[_Slot]:
 
 def _install(replacements: Iterable[tuple[_Slot, nn.Cell]]) -> None:
     changed = {}
-    for place, cell in replacements:
-        if cell is not place.cell:
+    for slot, cell in replacements:
+        if cell is not slot.cell:
             # Not by setattr, which renames a parameter whose name is not its path.
-            place.parent._cells[place.key] = cell
-            changed[id(place.parent)] = place.parent
+            slot.parent._cells[slot.key] = cell
+            changed[id(slot.parent)] = slot.parent
     for parent in changed.values():
         if isinstance(parent, nn.SequentialCell):
             parent.cell_list = list(parent._cells.values())
