@@ -6,14 +6,9 @@ from msgrad.auditing._monitor import WeightMonitor
 from msgrad.auditing._record import LayerRecord
 from msgrad.auditing._rows import AuditRow, Finding
 
+# fmt: off
 __all__ = [
-    "Audit",
-    "AuditRow",
-    "Explanation",
-    "Finding",
-    "LayerRecord",
-    "Reason",
-    "WeightMonitor",
-    "audit",
-    "explain",
+    "Audit", "AuditRow", "Explanation", "Finding", "LayerRecord", "Reason", "WeightMonitor",
+    "audit", "explain"
 ]
+# fmt: on

@@ -22,28 +22,11 @@ from msgrad.backend._ranks import (
 )
 from msgrad.backend._version import TESTED, is_tested
 
+# fmt: off
 __all__ = [
-    "DRY_RUN",
-    "Graph",
-    "Node",
-    "TESTED",
-    "alike",
-    "all_have",
-    "called_graph",
-    "compare",
-    "compiled_graph",
-    "computes",
-    "forget",
-    "is_tested",
-    "latches",
-    "of_rank_0",
-    "processes",
-    "ranks_together",
-    "refuse",
-    "release_latches",
-    "running_in",
-    "saves_here",
-    "sharding_mode",
-    "use_device",
-    "why_not_ascend",
+    "DRY_RUN", "Graph", "Node", "TESTED", "alike", "all_have", "called_graph", "compare",
+    "compiled_graph", "computes", "forget", "is_tested", "latches", "of_rank_0", "processes",
+    "ranks_together", "refuse", "release_latches", "running_in", "saves_here", "sharding_mode",
+    "use_device", "why_not_ascend"
 ]
+# fmt: on

@@ -5,13 +5,9 @@ from msgrad.checkpoints._files import read_file, write_file, write_values
 from msgrad.checkpoints._load import LoadReport, load_weights
 from msgrad.checkpoints._save import save_trainable
 
+# fmt: off
 __all__ = [
-    "CheckpointMovement",
-    "LoadReport",
-    "diff_checkpoints",
-    "load_weights",
-    "read_file",
-    "save_trainable",
-    "write_file",
-    "write_values",
+    "CheckpointMovement", "LoadReport", "diff_checkpoints", "load_weights", "read_file",
+    "save_trainable", "write_file", "write_values"
 ]
+# fmt: on

@@ -151,7 +151,7 @@ def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str,
 # Slots of all optimizers of MindSpore 2.7 and 2.10, and what msgrad's own steps keep. A name in
 # front of a weight's is not enough: `backbone.fc.weight` may stand beside `fc.weight`.
 _SLOTS = re.compile(
-    r"accum|accum_update|adam_[mv]|ax_?|exp_avg|exp_avg_sq|exp_inf|hold_flag|hold_mask|lamb_[mv]"
+    r"accum|accum_update|adam_[mv]|ax_?|exp_avg|exp_avg_sq|exp_inf|gathered|hold_flag|hold_mask|lamb_[mv]"
     r"|linear|max_exp_avg_sq|mean_grad|mean_square|moment[12s]?|momentum_buf|msgrad\.rate"
     r"|msgrad\.rate_made|prev|stat|step_size"
 )
@@ -159,7 +159,7 @@ _SLOTS = re.compile(
 _MASK = "hold_mask."
 _COUNTERS = re.compile(
     r"global_step|step_t|state_step|afactor_step|beta[12]_power|momentum|learning_rate\w*"
-    r"|scale_sense|current_iterator_step|last_overflow_iterator_step|msgrad\.meta|updates\.due"
+    r"|scale_sense|current_iterator_step|last_overflow_iterator_step|msgrad\.meta|updates\.due|gathered_calls"
     r"|epoch_num|step_num|scale_value|counter"
 )
 

@@ -29,29 +29,11 @@ from msgrad.freezing._freeze import (
 from msgrad.freezing._unheld import active_dropout, cannot_hold
 from msgrad.freezing._writes import forward_writes, own_methods
 
+# fmt: off
 __all__ = [
-    "BY_FLAG",
-    "Claim",
-    "Freeze",
-    "Record",
-    "Undoable",
-    "active_dropout",
-    "apply_behaviour",
-    "asked_to_train",
-    "cannot_hold",
-    "claims_changed",
-    "claims_version",
-    "forward_writes",
-    "freeze",
-    "frozen_state",
-    "is_frozen",
-    "is_held",
-    "is_norm",
-    "lift_loaded",
-    "make_claims",
-    "may_have_moved",
-    "note_moving",
-    "own_methods",
-    "records_of",
-    "unfreeze",
+    "BY_FLAG", "Claim", "Freeze", "Record", "Undoable", "active_dropout", "apply_behaviour",
+    "asked_to_train", "cannot_hold", "claims_changed", "claims_version", "forward_writes",
+    "freeze", "frozen_state", "is_frozen", "is_held", "is_norm", "lift_loaded", "make_claims",
+    "may_have_moved", "note_moving", "own_methods", "records_of", "unfreeze"
 ]
+# fmt: on

@@ -1,6 +1,6 @@
 """Optimizers: their state and rates by weight, groups, holding at run time."""
 
-from msgrad.optim._clip import ClippedOptimizer
+from msgrad.optim._clip import GATHERED, AccumulatingOptimizer, ClippedOptimizer
 from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
 from msgrad.optim._hold import HoldOptimizer, blank
@@ -16,27 +16,14 @@ from msgrad.optim._state import (
 )
 from msgrad.optim._wrapper import OptimizerWrapper, optimizers_in, parts_of
 
+# fmt: off
+# fmt: off
 __all__ = [
-    "ClippedOptimizer",
-    "GradientRecorder",
-    "HoldOptimizer",
-    "OptimizerWrapper",
-    "Rates",
-    "as_one",
-    "blank",
-    "check_keywords",
-    "check_settings",
-    "layer_decay",
-    "made_with",
-    "no_decay",
-    "optimizers_in",
-    "own_parameters",
-    "owner_of",
-    "param_groups",
-    "parts_of",
-    "put_back",
-    "put_instead",
-    "rates_by_weight",
-    "rates_of",
-    "replace_parameters",
+    "AccumulatingOptimizer", "ClippedOptimizer", "GATHERED", "GradientRecorder",
+    "HoldOptimizer", "OptimizerWrapper", "Rates", "as_one", "blank", "check_keywords",
+    "check_settings", "layer_decay", "made_with", "no_decay", "optimizers_in", "own_parameters",
+    "owner_of", "param_groups", "parts_of", "put_back", "put_instead", "rates_by_weight",
+    "rates_of", "replace_parameters"
 ]
+# fmt: on
+# fmt: on

@@ -21,30 +21,11 @@ from msgrad.plans._stage import PlanStage, stage_ends
 from msgrad.plans._until import MODES, Until, read_until
 from msgrad.plans._user_code import run_file
 
+# fmt: off
 __all__ = [
-    "Applied",
-    "AuditSettings",
-    "Checker",
-    "Document",
-    "KeyPath",
-    "Kind",
-    "MAPPING",
-    "MODES",
-    "PATTERNS",
-    "Plan",
-    "PlanRule",
-    "PlanStage",
-    "ResolvedRules",
-    "SWITCH",
-    "TEXT",
-    "UnfitError",
-    "Until",
-    "number",
-    "one_of",
-    "parse_document",
-    "read_document",
-    "read_until",
-    "run_file",
-    "stage_ends",
-    "whole",
+    "Applied", "AuditSettings", "Checker", "Document", "KeyPath", "Kind", "MAPPING", "MODES",
+    "PATTERNS", "Plan", "PlanRule", "PlanStage", "ResolvedRules", "SWITCH", "TEXT",
+    "UnfitError", "Until", "number", "one_of", "parse_document", "read_document", "read_until",
+    "run_file", "stage_ends", "whole"
 ]
+# fmt: on

@@ -17,8 +17,8 @@ from msgrad.updates import rules as ready_rules
 RUN_KEYS = (
     *("task", "name", "mode", "device_target", "device_id", "distribute", "data_dir"),
     *("epoch_size", "batch_size", "ckpt_path", "ckpt_save_dir", "dataset_sink_mode", "seed"),
-    *("jit_level", "clip_norm", "unreached", "has_aux", "loss_scale", "optimizer", "steps"),
-    *("task_args", "best", "early_stop"),
+    *("jit_level", "clip_norm", "clip_value", "accumulate", "unreached", "has_aux", "loss_scale"),
+    *("optimizer", "steps", "task_args", "best", "early_stop"),
 )
 PLAN_KEYS = ("plan", "stages", "updates", "audit")
 # What other tools call these keys, or write elsewhere.

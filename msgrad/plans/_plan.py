@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import cached_property
-from typing import Any
+from typing import Any, Literal
 
 from mindspore import Parameter, Tensor, nn
 
@@ -263,6 +263,9 @@ class Plan:
         updates: object = None,
         trainable: Pattern | None = None,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        accumulate: int = 1,
+        loss_scale: float | Literal["dynamic"] | None = None,
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
@@ -287,6 +290,9 @@ class Plan:
             updates: As in `TrainStep`, beside those of the plan, which run first.
             trainable: As in `TrainStep`.
             clip_norm: As in `TrainStep`.
+            clip_value: As in `TrainStep`.
+            accumulate: As in `TrainStep`.
+            loss_scale: As in `TrainStep`.
             unreached: As in `TrainStep`.
             restart_state: As in `TrainStep`.
             restart_counters: As in `TrainStep`.
@@ -327,6 +333,9 @@ class Plan:
                     updates=updates,
                     trainable=trainable,
                     clip_norm=clip_norm,
+                    clip_value=clip_value,
+                    accumulate=accumulate,
+                    loss_scale=loss_scale,
                     unreached=unreached,
                     restart_state=restart_state,
                     restart_counters=restart_counters,

@@ -10,25 +10,10 @@ from msgrad.runs._results import Epoch, RunResult
 from msgrad.runs._task import Task, location_in_task
 from msgrad.runs._train import train
 
+# fmt: off
 __all__ = [
-    "Config",
-    "DryRun",
-    "Epoch",
-    "Fate",
-    "OptimizerKeys",
-    "Run",
-    "RunResult",
-    "StageFates",
-    "StepAudit",
-    "StepKeys",
-    "TakenBy",
-    "Task",
-    "audits",
-    "build",
-    "dry_run",
-    "evaluate",
-    "first_batch",
-    "load_config",
-    "location_in_task",
-    "train",
+    "Config", "DryRun", "Epoch", "Fate", "OptimizerKeys", "Run", "RunResult", "StageFates",
+    "StepAudit", "StepKeys", "TakenBy", "Task", "audits", "build", "dry_run", "evaluate",
+    "first_batch", "load_config", "location_in_task", "train"
 ]
+# fmt: on

@@ -262,6 +262,8 @@ def _step(
         train_cell=_train_cell(config),
         trainable=None if own is None else list(own.trains),
         clip_norm=config.clip_norm,
+        clip_value=config.clip_value,
+        accumulate=config.accumulate,
         unreached=config.unreached,
         has_aux=config.has_aux,
     )

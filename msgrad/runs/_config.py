@@ -44,6 +44,8 @@ class Config:
         seed: Seed of weights, dropout and shuffling.
         jit_level: ``O0`` or ``O1``; None leaves MindSpore's default.
         clip_norm: Largest global norm of the gradients.
+        clip_value: Largest size of an element of a gradient.
+        accumulate: Number of batches whose mean gradient makes one update.
         unreached: What to do with weights that no gradient reaches, see `TrainStep`.
         has_aux: Whether the loss comes with more, of which no gradient is taken, see `TrainStep`.
         loss_scale: Fixed scale of the loss on an Ascend.
@@ -79,6 +81,8 @@ class Config:
     seed: int = 1
     jit_level: str | None = None
     clip_norm: float | None = None
+    clip_value: float | None = None
+    accumulate: int = 1
     unreached: str = "freeze"
     has_aux: bool = False
     loss_scale: float | None = None

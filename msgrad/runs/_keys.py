@@ -124,6 +124,8 @@ KINDS: dict[str, Kind] = {
     "seed": whole(0, 2**32 - 1),
     "jit_level": _maybe(one_of("O0", "O1")),
     "clip_norm": _maybe(_above_zero()),
+    "clip_value": _maybe(_above_zero()),
+    "accumulate": whole(1),
     "unreached": one_of("freeze", "error", "allow"),
     "has_aux": SWITCH,
     "loss_scale": _maybe(_above_zero()),

@@ -23,8 +23,8 @@ _LOG = logging.getLogger("msgrad")
 _SAME = ("seed", "batch_size")
 # What takes effect from here on.
 _NAMED = (
-    *("task", "task_args", "mode", "data_dir", "ckpt_path", "clip_norm", "unreached"),
-    *("loss_scale", "stages", "best", "early_stop"),
+    *("task", "task_args", "mode", "data_dir", "ckpt_path", "clip_norm", "clip_value"),
+    *("accumulate", "unreached", "loss_scale", "stages", "best", "early_stop"),
 )
 
 

@@ -8,15 +8,9 @@ from msgrad.training._step import (
     TrainStep,
 )
 
+# fmt: off
 __all__ = [
-    "FunctionNetwork",
-    "Position",
-    "Schedule",
-    "Stage",
-    "TrainStep",
-    "gradient_functions",
-    "gradual_stages",
-    "guarded",
-    "misordered",
-    "raise_refusal",
+    "FunctionNetwork", "Position", "Schedule", "Stage", "TrainStep", "gradient_functions",
+    "gradual_stages", "guarded", "misordered", "raise_refusal"
 ]
+# fmt: on

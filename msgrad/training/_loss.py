@@ -14,6 +14,7 @@ from mindspore import Tensor, nn, ops
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import called_by
 from msgrad.optim import optimizers_in
+from msgrad.training._scaled_step import ScaledStep
 from msgrad.wrappers import CellWrapper
 
 _SEVERAL = (
@@ -341,10 +342,47 @@ def check_arguments(optimizer: object, train_cell: object, clip_norm: object) ->
         raise ArgumentTypeError(
             f"clip_norm {clip_norm!r} is no number; give the largest norm, such as 1.0"
         )
-    if not (math.isfinite(clip_norm) and clip_norm > 0):
+    if not _above_zero(clip_norm):
         raise ArgumentError(
             f"clip_norm {clip_norm!r} is not above 0 and finite; give the largest norm, such as 1.0"
         )
+
+
+def check_gathering(clip_value: object, accumulate: object) -> None:
+    """Refuse what gradients cannot be clipped by or gathered over.
+
+    Raises:
+        ArgumentError: `clip_value` is no finite number above 0, `accumulate` no count.
+    """
+    if clip_value is not None and not _above_zero(clip_value):
+        raise ArgumentError(
+            f"clip_value {clip_value!r} is not above 0 and finite; give the largest size, such as 1"
+        )
+    if isinstance(accumulate, bool) or not isinstance(accumulate, int) or accumulate < 1:
+        raise ArgumentError(f"accumulate {accumulate!r} is no number of calls; give 1 or more")
+
+
+def scaled(train_cell: Any, loss_scale: Any, *, has_aux: bool) -> Any:
+    """Return the train cell to use with a loss scale.
+
+    Raises:
+        ArgumentError: The scale is no number above 0, or goes with another train cell or a tuple.
+    """
+    if loss_scale is None:
+        return train_cell
+    if loss_scale != "dynamic" and not _above_zero(loss_scale):
+        raise ArgumentError(
+            f"loss_scale {loss_scale!r} is no scale; give a number such as 1024, or 'dynamic'"
+        )
+    if train_cell is not None or has_aux:
+        what = "train_cell=, which decides about it" if train_cell else "has_aux=True"
+        raise ArgumentError(f"loss_scale= does not go with {what}; leave one of them out")
+    return lambda network, optimizer: ScaledStep(network, optimizer, loss_scale)
+
+
+def _above_zero(value: Any) -> bool:
+    number = isinstance(value, (int, float)) and not isinstance(value, bool)
+    return number and math.isfinite(value) and value > 0
 
 
 def _check_factory(optimizer: Callable[..., object]) -> None:

@@ -11,12 +11,19 @@ from itertools import count
 from typing import Any
 
 import numpy as np
-from mindspore import Parameter, Tensor, nn
+from mindspore import Parameter, Tensor, nn, ops
 from mindspore import dtype as mstype
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
-from msgrad.network import every_cell
-from msgrad.optim import ClippedOptimizer, as_one, check_keywords, made_with
+from msgrad.network import copy_of, every_cell, write
+from msgrad.optim import (
+    GATHERED,
+    AccumulatingOptimizer,
+    ClippedOptimizer,
+    as_one,
+    check_keywords,
+    made_with,
+)
 from msgrad.training._gradient_calls import misordered
 from msgrad.training._loss import check_train_cell, guarded
 from msgrad.training._parallel import check_change, check_optimizer, check_stage
@@ -52,6 +59,8 @@ class StageCells:
         *,
         updates: Sequence[nn.Cell],
         clip_norm: float | None,
+        clip_value: float | None,
+        accumulate: int,
         restart_state: bool,
         restart_counters: bool,
         keep_rows: bool,
@@ -63,10 +72,11 @@ class StageCells:
         # MindSpore's own cell updates at every call, the user's may not
         self._due = (
             Parameter(Tensor(True, mstype.bool_), name="updates.due")
-            if updates and train_cell
+            if updates and (train_cell or accumulate > 1)
             else None
         )
-        self._clip_norm = clip_norm
+        self._clips = (clip_norm, clip_value)
+        self._accumulate = accumulate
         self._told_of_names: set[str] = set()
         self._restart_state = restart_state
         self._restart_counters = restart_counters
@@ -129,12 +139,27 @@ class StageCells:
             if old is not None:
                 self.carry.leave(old.keeping, ran=old.key in self._used)
             self.carry.enter(new.keeping)
+            self._drop_window(new.keeping)
             self._current = new
             if old is not None and old.key not in self._used:
                 self._drop(old)
         if runs:
             self.run()
         return new
+
+    def _drop_window(self, state: CellState) -> None:
+        """Drop the gradients that another stage has gathered, and say so."""
+        calls = state.state.get(f"{GATHERED}_calls")
+        count = int(copy_of(calls)) % self._accumulate if calls is not None else 0
+        if count:
+            for name, value in state.state.items():
+                if name.startswith(GATHERED):
+                    write(value, ops.zeros_like(value))
+            logger.warning(
+                "the stage changes within a window: the gradients of %d of %d calls are dropped",
+                count,
+                self._accumulate,
+            )
 
     def run(self) -> None:
         """Take the stage entered last as the one that runs from now on."""
@@ -264,10 +289,12 @@ class StageCells:
         }
 
     def _make_inner(self, optimizer: nn.Cell) -> nn.Cell:
-        if self._clip_norm is not None:
-            optimizer = ClippedOptimizer(optimizer, self._clip_norm)
+        if self._clips != (None, None):
+            optimizer = ClippedOptimizer(optimizer, *self._clips)
         if self.updates:
             optimizer = UpdatingOptimizer(optimizer, self.updates, self._due)
+        if self._accumulate > 1:
+            optimizer = AccumulatingOptimizer(optimizer, self._accumulate)
         before = _children(self._network)
         with self._names_kept("train_cell", self._network, optimizer):
             inner = self._train_cell(guarded(self._network), optimizer)

@@ -6,7 +6,7 @@ import logging
 import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from typing import Any, NamedTuple
+from typing import Any, Literal, NamedTuple
 
 from mindspore import Parameter, Tensor, nn
 
@@ -19,10 +19,12 @@ from msgrad.training._callback_params import CallbackParams
 from msgrad.training._change_detection import ChangeDetector
 from msgrad.training._loss import (
     check_arguments,
+    check_gathering,
     check_inputs,
     checking_in_python,
     loss_network,
     raise_refusal,
+    scaled,
 )
 from msgrad.training._rank_check import RankCheck
 from msgrad.training._save import load_run, save_run
@@ -80,6 +82,13 @@ class TrainStep(nn.Cell):
             rules (after the step), a `MovingAverage`, or a list of these.
         trainable: Patterns that narrow what this step trains; flags and behaviour stay as they are.
         clip_norm: Largest global norm of the gradients of the trained weights.
+        clip_value: Largest size of an element of a gradient; it is clipped before the norm is.
+        accumulate: Number of calls whose mean gradient makes one update of the optimizer. It is
+            clipped as one. A stage that changes amid them drops what was gathered, and says so.
+        loss_scale: What the loss is multiplied by, and its gradient divided by, for 16-bit
+            gradients; an update that is not finite is left out. ``"dynamic"`` begins at 65,536,
+            halves where one is left out and doubles after 1,000 updates, as
+            ``mindspore.amp.DynamicLossScaler`` does.
         unreached: What to do with weights that no gradient can reach: ``"freeze"`` takes them out
             of the optimizer and names them once, ``"error"`` refuses, ``"allow"`` does not look.
             What the first batch decides in Python (``if mask is None``) counts for all batches.
@@ -143,6 +152,9 @@ class TrainStep(nn.Cell):
         updates: object = None,
         trainable: Pattern | None = None,
         clip_norm: float | None = None,
+        clip_value: float | None = None,
+        accumulate: int = 1,
+        loss_scale: float | Literal["dynamic"] | None = None,
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
@@ -152,6 +164,8 @@ class TrainStep(nn.Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         check_arguments(optimizer, train_cell, clip_norm)
+        train_cell = scaled(train_cell, loss_scale, has_aux=has_aux)
+        check_gathering(clip_value, accumulate)
         self.network = loss_network(network, loss_fn, net, labels=labels, has_aux=has_aux)
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
@@ -171,6 +185,8 @@ class TrainStep(nn.Cell):
             train_cell,
             updates=list(self.updates),
             clip_norm=clip_norm,
+            clip_value=clip_value,
+            accumulate=accumulate,
             restart_state=restart_state,
             restart_counters=restart_counters,
             keep_rows=keep_rows,

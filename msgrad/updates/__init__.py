@@ -7,14 +7,9 @@ from msgrad.updates._readable import check_callable, check_readable
 from msgrad.updates._update import WeightUpdates, update_weights
 from msgrad.updates._vector import parameters_to_vector, vector_to_parameters
 
+# fmt: off
 __all__ = [
-    "MovingAverage",
-    "WeightUpdates",
-    "check_callable",
-    "check_readable",
-    "each_sample",
-    "parameters_to_vector",
-    "rules",
-    "update_weights",
-    "vector_to_parameters",
+    "MovingAverage", "WeightUpdates", "check_callable", "check_readable", "each_sample",
+    "parameters_to_vector", "rules", "update_weights", "vector_to_parameters"
 ]
+# fmt: on

@@ -23,24 +23,11 @@ from msgrad.wrappers._wrap import (
 )
 from msgrad.wrappers._wrapper import CellWrapper
 
+# fmt: off
 __all__ = [
-    "CellWrapper",
-    "LoRA",
-    "PrintWeights",
-    "ReverseGradient",
-    "ScaleGradient",
-    "StopGradient",
-    "check_wrappable",
-    "made_by_no_grad",
-    "no_grad",
-    "reverse_gradient",
-    "scale_gradient",
-    "stop_gradient",
-    "stops_of",
-    "take_off",
-    "unwrap",
-    "wrap",
-    "wrap_cells",
-    "wrap_changes",
-    "wrapped",
+    "CellWrapper", "LoRA", "PrintWeights", "ReverseGradient", "ScaleGradient", "StopGradient",
+    "check_wrappable", "made_by_no_grad", "no_grad", "reverse_gradient", "scale_gradient",
+    "stop_gradient", "stops_of", "take_off", "unwrap", "wrap", "wrap_cells", "wrap_changes",
+    "wrapped"
 ]
+# fmt: on

@@ -17,7 +17,8 @@ TASK = "def network(config): ...\ndef datasets(config): ...\n"
 KNOWN = (
     "plan, stages, updates, audit, task, name, mode, device_target, device_id, distribute, "
     "data_dir, epoch_size, batch_size, ckpt_path, ckpt_save_dir, dataset_sink_mode, seed, "
-    "jit_level, clip_norm, unreached, has_aux, loss_scale, optimizer, steps, task_args, best, "
+    "jit_level, clip_norm, clip_value, accumulate, unreached, has_aux, loss_scale, optimizer, "
+    "steps, task_args, best, "
     "early_stop"
 )
 
