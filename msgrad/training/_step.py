@@ -164,25 +164,21 @@ class TrainStep(nn.Cell):
     ) -> None:
         super().__init__(auto_prefix=False)
         check_arguments(optimizer, train_cell, clip_norm)
-        train_cell = scaled(train_cell, loss_scale, has_aux=has_aux)
         check_gathering(clip_value, accumulate)
         self.network = loss_network(network, loss_fn, net, labels=labels, has_aux=has_aux)
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
         own["_trainable"] = Trainable(self.network, trainable, unreached)
-        own["_position"] = Position(0, 0)
-        own["_loads"] = 0
         own["_renew"] = None
-        own["_warned_of_dropout"] = False
-        own["_tells_of_graph"] = True
-        own["_has_run"] = False
+        own.update(_position=Position(0, 0), _loads=0, _has_run=False)
+        own.update(_warned_of_dropout=False, _tells_of_graph=True)
         own["_changes"] = ChangeDetector(self.network)
         own["_callback_params"] = CallbackParams()
         own["_rank_check"] = RankCheck(inner_network(self.network))
         own["_engine"] = StageCells(
             self.network,
             optimizer,
-            train_cell,
+            scaled(train_cell, loss_scale, has_aux=has_aux),
             updates=list(self.updates),
             clip_norm=clip_norm,
             clip_value=clip_value,
