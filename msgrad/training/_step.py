@@ -169,8 +169,7 @@ class TrainStep(nn.Cell):
         self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
         own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
         own["_trainable"] = Trainable(self.network, trainable, unreached)
-        own["_renew"] = None
-        own.update(_position=Position(0, 0), _loads=0, _has_run=False)
+        own.update(_position=Position(0, 0), _loads=0, _renew=None, _has_run=False)
         own.update(_warned_of_dropout=False, _tells_of_graph=True)
         own["_changes"] = ChangeDetector(self.network)
         own["_callback_params"] = CallbackParams()
@@ -192,8 +191,8 @@ class TrainStep(nn.Cell):
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
         check_inputs(self.network, inputs)
-        call = self._call if self._has_run else self._first_call
-        out = call(inputs)
+        ran = self._has_run
+        out = self.next_cell(*inputs)(*inputs) if ran else self._first_call(inputs)
         step, epoch = self._position
         self.__dict__["_position"] = Position(step + 1, epoch)
         return out
@@ -210,9 +209,6 @@ class TrainStep(nn.Cell):
         self.__dict__["_has_run"] = True
         self._warn_of_shape(out)
         return out
-
-    def _call(self, inputs: Sequence[Any]) -> Any:
-        return self.next_cell(*inputs)(*inputs)
 
     def prepare(self, *inputs: Any, runs: bool = False) -> None:
         """Go to the stage that the network asks for now, without waiting for the next call.
