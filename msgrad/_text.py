@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 
 
 def count(number: int, noun: str) -> str:
@@ -35,14 +35,35 @@ def short_number(number: int, unit: str = "") -> str:
     return f"{number / 1000**power:.1f} {'kMGT'[power - 1]}{unit}"
 
 
-def plain_table(head: Sequence[str], rows: Sequence[Sequence[str]]) -> str:
+def plain_table(
+    head: Sequence[str],
+    rows: Sequence[Sequence[str]],
+    *,
+    right: Collection[int] = (),
+    most: int | None = None,
+) -> str:
     """Return a table as plain text, its columns aligned.
 
+    Args:
+        head: The names of the columns.
+        rows: The cells of each row.
+        right: The numbers of the columns that stand at the right.
+        most: The width that it may have: long cells of the first column lose their beginning.
+
     Examples:
-        >>> print(plain_table(["weight", "change"], [["fc.bias", "0.5"]]))
+        >>> print(plain_table(["weight", "change"], [["fc.bias", "0.5"]], right=[1]))
         weight   change
-        fc.bias  0.5
+        fc.bias     0.5
     """
     lines = [list(head), *map(list, rows)]
     widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    return "\n".join("  ".join(map(str.ljust, line, widths)).rstrip() for line in lines)
+    if most is not None:
+        widths[0] = min(widths[0], max(most - sum(widths[1:]) - 2 * len(widths[1:]), len(head[0])))
+    align = [str.rjust if number in right else str.ljust for number in range(len(widths))]
+    cut_off = [[shortened(line[0], widths[0]), *line[1:]] for line in lines]
+    return "\n".join(
+        "  ".join(
+            put(cell, width) for put, cell, width in zip(align, line, widths, strict=True)
+        ).rstrip()
+        for line in cut_off
+    )

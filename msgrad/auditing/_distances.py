@@ -9,7 +9,6 @@ import mindspore as ms
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
-from mindspore.ops import composite
 
 from msgrad.network import copy_of
 from msgrad.optim import blank
@@ -74,24 +73,16 @@ def _norm(value: np.ndarray, other: np.ndarray | None = None) -> float:
         return float(np.linalg.norm(change.ravel()))
 
 
-_distance = composite.MultitypeFuncGraph("distance")
-_norm_of = composite.MultitypeFuncGraph("norm_of")
-_copy = composite.MultitypeFuncGraph("copy")
+# HyperMap takes these, not a loop, which a graph would unroll
+def _distance(value: Parameter, other: Parameter) -> Tensor:
+    return _length(ops.cast(value, mstype.float32) - ops.cast(other, mstype.float32))
 
 
-@_distance.register("Tensor", "Tensor")
-def _distance_tensor(value: Parameter, other: Parameter) -> Tensor:
-    change = ops.cast(value, mstype.float32) - ops.cast(other, mstype.float32)
-    return ops.sqrt(2.0 * ops.L2Loss()(change)).reshape((1,))
-
-
-@_norm_of.register("Tensor")
-def _norm_of_tensor(value: Parameter) -> Tensor:
+def _length(value: Tensor) -> Tensor:
     return ops.sqrt(2.0 * ops.L2Loss()(ops.cast(value, mstype.float32))).reshape((1,))
 
 
-@_copy.register("Tensor", "Tensor")
-def _copy_tensor(into: Parameter, value: Parameter) -> Tensor:
+def _copy(into: Parameter, value: Parameter) -> Tensor:
     return ops.assign(into, value)
 
 
@@ -132,13 +123,13 @@ class _Compare(nn.Cell):
         super().__init__(auto_prefix=False)
         self.weights = weights
         self.start, self.last, self.before = kept
-        self.map = composite.HyperMap()
+        self.map = ops.HyperMap()
 
     def construct(self) -> tuple[Tensor, ...]:
         since_start = self.map(_distance, self.weights, self.start)
         since_last = self.map(_distance, self.weights, self.last)
         update = self.map(_distance, self.weights, self.before)
-        size = self.map(_norm_of, self.weights)
+        size = self.map(_length, self.weights)
         return ops.cat(since_start), ops.cat(since_last), ops.cat(update), ops.cat(size)
 
 
@@ -147,7 +138,7 @@ class _Copy(nn.Cell):
         super().__init__(auto_prefix=False)
         self.into = into
         self.weights = weights
-        self.map = composite.HyperMap()
+        self.map = ops.HyperMap()
 
     def construct(self) -> tuple[Tensor, ...]:
         return self.map(_copy, self.into, self.weights)

@@ -7,12 +7,11 @@ import re
 import textwrap
 from collections.abc import Hashable, Iterable, Sequence
 
-from msgrad._text import count, cut, few, shortened
+from msgrad._text import count, cut, few, plain_table
 from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow, counted, problems_of
 from msgrad.network import fold, fold_cells
 
 _COLUMNS = 100
-_GAP = "  "
 # As many lines as a screen or two can show.
 _MOST_PROBLEMS = 20
 _MOST_LINES = 60
@@ -99,15 +98,10 @@ def _table(rows: Sequence[AuditRow]) -> str:
     lines = [
         _line(label, [by_name[name] for name in names]) for label, names in _groups(rows).items()
     ]
-    lines, left = [_HEAD, *lines[:_MOST_LINES]], lines[_MOST_LINES:]
-    widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-    room = _COLUMNS - sum(widths[1:]) - (len(_HEAD) - 1) * len(_GAP)
-    widths[0] = min(widths[0], room)
-    text = [_aligned(line, widths) for line in lines]
-    if left:
-        more = sum(int(line[1]) for line in left)
-        text.append(f"… and {more} more parameters; to_json and to_html have them all")
-    return "\n".join(text)
+    table = plain_table(_HEAD, lines[:_MOST_LINES], right=[1], most=_COLUMNS)
+    more = sum(int(line[1]) for line in lines[_MOST_LINES:])
+    rest = f"\n… and {more} more parameters; to_json and to_html have them all"
+    return table + rest * bool(more)
 
 
 def _groups(rows: Sequence[AuditRow]) -> dict[str, list[str]]:
@@ -142,13 +136,6 @@ def _line(pattern: str, rows: Sequence[AuditRow]) -> tuple[str, ...]:
         # bits that differ without a distance are the signs of zeros
         "±0" if first.bits_changed and not any(r.max_change for r in rows) else change,
     )
-
-
-def _aligned(line: Sequence[str], widths: Sequence[int]) -> str:
-    name, n, *others = line
-    name = shortened(name, widths[0]).ljust(widths[0])
-    cells = [name, n.rjust(widths[1]), *map(str.ljust, others, widths[2:])]
-    return _GAP.join(cells).rstrip()
 
 
 def _figures(values: Iterable[float | None]) -> str:

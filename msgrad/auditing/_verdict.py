@@ -99,14 +99,18 @@ class Facts:
 
 
 def verdict_on(facts: Facts) -> Verdict:
-    """Judge one parameter."""
+    """Return the verdict on one parameter."""
+    return Verdict(_rule(facts), *_outcome(facts))
+
+
+def _outcome(facts: Facts) -> tuple[str, str]:
     if facts.broken:
-        return Verdict(_rule(facts), "not finite", facts.broken)
+        return "not finite", facts.broken
     if facts.kind == "statistic":
         return _on_statistic(facts)
     if facts.kind in ("integer", "buffer"):
         moves = f"{facts.moved} by the forward pass" if facts.moved else "no optimizer moves it"
-        return Verdict(facts.kind, "trained" if facts.moved else "held", f"{facts.kind}, {moves}")
+        return "trained" if facts.moved else "held", f"{facts.kind}, {moves}"
     if facts.claims or facts.left_out or facts.hold or not facts.flag:
         return _on_meant_to_stay(facts)
     return _on_meant_to_move(facts)
@@ -114,7 +118,7 @@ def verdict_on(facts: Facts) -> Verdict:
 
 def _rule(facts: Facts) -> str:
     """Name what decides whether it may move."""
-    if facts.claims:
+    if facts.claims and facts.kind in ("weight", "statistic"):
         return facts.claims
     if facts.kind != "weight":
         return facts.kind
@@ -125,44 +129,42 @@ def _rule(facts: Facts) -> str:
     return "unreached" if facts.by_step else ""
 
 
-def _on_statistic(facts: Facts) -> Verdict:
-    rule = _rule(facts)
+def _on_statistic(facts: Facts) -> tuple[str, str]:
     if facts.in_optimizer:
         why = "running statistic that the optimizer holds, since its requires_grad is True; "
-        return Verdict(rule, "leaks", f"{why}{facts.moved or 'it did not move yet'}")
+        return "leaks", f"{why}{facts.moved or 'it did not move yet'}"
     if not facts.moved:
         by = f"frozen by {facts.claims}" if facts.claims else "running statistic, did not move"
-        return Verdict(rule, "held", by)
+        return "held", by
     if facts.adapting:
         how = "adapts while its layer is frozen, as statistics=False asks"
-        return Verdict(rule, "trained", f"running statistic that {how}; {facts.moved}")
+        return "trained", f"running statistic that {how}; {facts.moved}"
     if facts.claims:
         how = "by the forward pass of a step that was compiled before the freeze; use TrainStep"
-        return Verdict(rule, "leaks", f"frozen by {facts.claims}, yet {facts.moved} {how}")
+        return "leaks", f"frozen by {facts.claims}, yet {facts.moved} {how}"
     if facts.by_hand:
         how = "by the forward pass; freeze the layer with mg.freeze to hold it"
         why = "running statistic of a layer whose weights are frozen by their flags, yet"
-        return Verdict(rule, "leaks", f"{why} {facts.moved} {how}")
-    return Verdict(rule, "trained", f"running statistic, {facts.moved} by the forward pass")
+        return "leaks", f"{why} {facts.moved} {how}"
+    return "trained", f"running statistic, {facts.moved} by the forward pass"
 
 
-def _on_meant_to_stay(facts: Facts) -> Verdict:
-    rule = _rule(facts)
+def _on_meant_to_stay(facts: Facts) -> tuple[str, str]:
     what = _what_holds(facts)
     if facts.moved and facts.update:
-        return Verdict(rule, "trained", f"{what}, and changed by {facts.update} on demand")
+        return "trained", f"{what}, and changed by {facts.update} on demand"
     if facts.moved and facts.in_optimizer:
-        return Verdict(rule, "leaks", f"{what}, yet {facts.moved} {_agent(facts)}")
+        return "leaks", f"{what}, yet {facts.moved} {_agent(facts)}"
     if facts.moved and (facts.claims or facts.left_out.startswith("held=")):
         how = "by an assignment in the step: no optimizer given here holds it"
-        return Verdict(rule, "leaks", f"{what}, yet {facts.moved} {how}")
+        return "leaks", f"{what}, yet {facts.moved} {how}"
     if facts.moved:
         how = "by an assignment of the model's or the step's own, not by the optimizer"
-        return Verdict(rule, "trained", f"{what}; {facts.moved} {how}")
+        return "trained", f"{what}; {facts.moved} {how}"
     if facts.in_optimizer and not facts.hold:
         risk = "the optimizer holds it still: decay or momentum would move it"
-        return Verdict(rule, "stale", f"{what}, but {risk}; make the optimizer after freezing")
-    return Verdict(rule, "held", what)
+        return "stale", f"{what}, but {risk}; make the optimizer after freezing"
+    return "held", what
 
 
 def _what_holds(facts: Facts) -> str:
@@ -186,51 +188,47 @@ def _agent(facts: Facts) -> str:
     return "by an assignment in the step"
 
 
-def _on_meant_to_move(facts: Facts) -> Verdict:
-    rule = _rule(facts)
+def _on_meant_to_move(facts: Facts) -> tuple[str, str]:
     if not facts.in_optimizer:
         return _outside(facts)
     if facts.path in ("unreached", "unseen") and (facts.gradient is None or facts.no_gradient):
         why = _why_unreached(facts)
         if facts.moved:
-            return Verdict(rule, "leaks", f"{why}, yet {facts.moved} {_agent(facts)}")
-        return Verdict(rule, "unreached", why)
+            return "leaks", f"{why}, yet {facts.moved} {_agent(facts)}"
+        return "unreached", why
     if facts.latched:
         why = "MindSpore keeps it at a zero gradient, since its flag was off when a step first ran"
         also = f"; {facts.moved} {_agent(facts)}" if facts.moved else ""
-        return Verdict(rule, "still", why + also)
+        return "still", why + also
     if facts.withheld:
         why = f"{_has_gradient(facts)}, but the train cell hands 0 to the optimizer"
         if facts.moved:
-            return Verdict(rule, "leaks", f"{why}, yet {facts.moved} {_agent(facts)}")
-        return Verdict(rule, "still", why)
+            return "leaks", f"{why}, yet {facts.moved} {_agent(facts)}"
+        return "still", why
     if facts.gradient == 0.0 and (facts.later or facts.behind) and not facts.moved:
-        return Verdict(rule, "zero", _why_zero_at_first(facts))
+        return "zero", _why_zero_at_first(facts)
     if facts.no_gradient:
         return _on_zero(facts)
     if not facts.moved:
-        return Verdict(
-            rule, "still", f"{_has_gradient(facts)}, but no bit changed{_why_still(facts)}"
-        )
-    return Verdict(rule, "trained", facts.moved)
+        return "still", f"{_has_gradient(facts)}, but no bit changed{_why_still(facts)}"
+    return "trained", facts.moved
 
 
-def _outside(facts: Facts) -> Verdict:
-    """Judge what is meant to move and is in no optimizer."""
-    rule = _rule(facts)
+def _outside(facts: Facts) -> tuple[str, str]:
+    """Return the verdict on what is meant to move and is in no optimizer."""
     if facts.by_step and facts.stopped:
-        return Verdict(rule, "held", f"{_why_unreached(facts)}, so TrainStep leaves it out")
+        return "held", f"{_why_unreached(facts)}, so TrainStep leaves it out"
     if facts.by_step:
         remedy = "TrainStep leaves it out; freeze it if that is meant"
-        return Verdict(rule, "unreached", f"{_why_unreached(facts)}; {remedy}")
+        return "unreached", f"{_why_unreached(facts)}; {remedy}"
     if facts.moved:
         by = facts.update or "an assignment in the step"
-        return Verdict(rule, "trained", f"{facts.moved} by {by}, the optimizer does not hold it")
+        return "trained", f"{facts.moved} by {by}, the optimizer does not hold it"
     if facts.replaced:
         how = "the optimizer holds another Parameter of that name, replaced since it was made"
-        return Verdict(rule, "stale", f"requires_grad is True, but {how}")
+        return "stale", f"requires_grad is True, but {how}"
     how = "no optimizer holds it: it was made without it, or before the flag was turned on"
-    return Verdict(rule, "stale", f"requires_grad is True, but {how}")
+    return "stale", f"requires_grad is True, but {how}"
 
 
 def _why_unreached(facts: Facts) -> str:
@@ -247,14 +245,14 @@ def _why_zero_at_first(facts: Facts) -> str:
     return f"its gradient is 0 in this step{after}{cause}; give more steps to see it move"
 
 
-def _on_zero(facts: Facts) -> Verdict:
+def _on_zero(facts: Facts) -> tuple[str, str]:
     also = f"; {facts.remark}" if facts.remark else ""
     also += f"; {facts.moved} {_agent(facts)}" if facts.moved else ""
     if facts.elsewhere:
         why = "there is a path, but the gradient is zero on this batch; random inputs give one"
-        return Verdict(_rule(facts), "zero", f"{why}{also}")
+        return "zero", f"{why}{also}"
     why = "there is a path, but the gradient is zero on this batch and on random inputs"
-    return Verdict(_rule(facts), "dead", f"{why}: nothing can get through at these weights{also}")
+    return "dead", f"{why}: nothing can get through at these weights{also}"
 
 
 def _has_gradient(facts: Facts) -> str:

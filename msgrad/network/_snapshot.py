@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 
@@ -12,13 +12,12 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from msgrad._files import as_json
-from msgrad._text import shortened
+from msgrad._text import plain_table
 from msgrad.errors import ConflictError, ShapeError
 from msgrad.network._select import Pattern, select
 from msgrad.network._values import bits, copy_of, norm_of
 
 _COLUMNS = 100
-_GAP = "  "
 
 
 @dataclass(frozen=True)
@@ -101,13 +100,9 @@ class Movement:
         return as_json({"equal": self.equal, "rows": list(map(asdict, self.rows))}, path)
 
     def __str__(self) -> str:
-        lines = [("name", "shape", "max change", "l2", "bits changed")]
-        lines += [_cells_of(row) for row in self.rows]
-        widths = [max(map(len, column)) for column in zip(*lines, strict=True)]
-        room = max(_COLUMNS - sum(widths[1:]) - 4 * len(_GAP), len("name"))
-        widths[0] = min(widths[0], room)
-        table = [_line(line, widths) for line in lines]
-        return "\n".join([*table, f"{len(self.moved)} of {len(self.rows)} weights moved"])
+        head = ("name", "shape", "max change", "l2", "bits changed")
+        table = plain_table(head, list(map(_cells_of, self.rows)), right=[4], most=_COLUMNS)
+        return f"{table}\n{len(self.moved)} of {len(self.rows)} weights moved"
 
     def __repr__(self) -> str:
         return f"Movement({len(self.moved)} of {len(self.rows)} weights moved)"
@@ -215,12 +210,6 @@ def _cells_of(row: MovementRow) -> tuple[str, str, str, str, str]:
     size = math.prod(row.shape)
     count = f"{row.bits_changed} of {size}" if row.bits_changed else "bits equal"
     return row.name, str(row.shape), f"{row.max_change:.4g}", f"{row.l2:.4g}", count
-
-
-def _line(cells: Sequence[str], widths: Sequence[int]) -> str:
-    name, *others = cells
-    last = others.pop().rjust(widths[4])
-    return _GAP.join([*map(str.ljust, [shortened(name, widths[0]), *others], widths), last])
 
 
 def fingerprint(net: nn.Cell, *patterns: Pattern) -> str:
