@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from typing import Any, NamedTuple
 
 import mindspore as ms
@@ -68,21 +68,35 @@ def _parameter_of(rate: object) -> Parameter | None:
     return rate if isinstance(rate, Parameter) else None
 
 
-def own_parameters(cell: nn.Cell, foreign: Iterable[Parameter]) -> list[Parameter]:
+def own_parameters(
+    cell: nn.Cell, foreign: Iterable[Parameter], around: nn.Cell | None = None
+) -> list[Parameter]:
     """List the parameters under a cell that are not among the foreign ones, each once.
 
     The optimizers of `mindspore.experimental` keep some slots in plain lists, and `mindspore.amp`
-    its loss scale in an object that is no Cell, where MindSpore's own walk does not look.
+    its loss scale in an object that is no Cell, where MindSpore's own walk does not look. Those of
+    users may keep them in tuples and dicts too. In the network that the cell is `around`, and in
+    the cells of msgrad, what stands there is others'.
     """
     skip = {id(p) for p in foreign}
     found = {id(p): p for p in cell.get_parameters()}
+    theirs = set() if around is None else {id(part) for part in every_cell(around)}
     for part in every_cell(cell):
+        deep = id(part) not in theirs and not type(part).__module__.startswith("msgrad.")
         for value in vars(part).values():
-            inside = value if isinstance(value, list) else ()
-            if isinstance(value, amp.LossScaler):
-                inside = vars(value).values()
-            found.update({id(p): p for p in inside if isinstance(p, Parameter)})
+            found.update({id(p): p for p in _kept_in(value, deep=deep)})
     return [p for key, p in found.items() if key not in skip]
+
+
+def _kept_in(value: Any, *, deep: bool) -> Iterator[Parameter]:
+    if isinstance(value, amp.LossScaler):
+        value = list(vars(value).values())
+    if isinstance(value, list) or (deep and isinstance(value, (tuple, dict))):
+        for item in value.values() if isinstance(value, dict) else value:
+            if isinstance(item, Parameter):
+                yield item
+            elif deep:
+                yield from _kept_in(item, deep=True)
 
 
 def replace_parameters(cell: nn.Cell, new: Mapping[int, Parameter]) -> None:

@@ -98,7 +98,8 @@ def _of_mindspore(part: nn.Cell) -> bool:
 
 def _own_state(cell: nn.Cell, optimizer: nn.Cell, network: nn.Cell) -> list[Parameter]:
     rates = {id(r) for r in rates_of(optimizer).values()}
-    return [p for p in own_parameters(cell, network.get_parameters()) if id(p) not in rates]
+    own = own_parameters(cell, network.get_parameters(), around=network)
+    return [p for p in own if id(p) not in rates]
 
 
 class StateTransfer:

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from pathlib import Path
+
 import numpy as np
 import pytest
-from mindspore import Parameter, nn
+from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 
 import msgrad as mg
 from tests.nets.step_nets import (
@@ -189,3 +191,41 @@ def test_counters_restart_from_the_beginning_in_a_stage_that_came_later_to_its_o
     step(X)
     # one step since the restart; beta1_power is that of the first
     assert float(state_of(step)["beta1_power"]) == np.float32(0.9)
+
+
+class Plain(nn.Cell):
+    """A momentum of 0.5 whose slots stand where MindSpore's own walk does not look."""
+
+    def __init__(self, parameters: list[Parameter], kind: str) -> None:
+        super().__init__(auto_prefix=False)
+        self.parameters = ParameterTuple(parameters)
+        slots = tuple(
+            Parameter(ops.zeros_like(p), name=f"v.{p.name}", requires_grad=False)
+            for p in parameters
+        )
+        self.slots = {"tuple": (slots, ()), "dict": {"v": slots}}[kind]
+        self.key = {"tuple": 0, "dict": "v"}[kind]
+
+    def construct(self, grads: tuple[Tensor, ...]) -> bool:
+        slots = self.slots[self.key]
+        for number in range(len(grads)):
+            ops.assign(slots[number], slots[number] * 0.5 + grads[number])
+            ops.assign(self.parameters[number], self.parameters[number] - slots[number])
+        return True
+
+
+@pytest.mark.parametrize("kind", ["tuple", "dict"])
+def test_slots_in_plain_tuples_and_dicts_go_along_and_are_saved(kind: str, tmp_path: Path):
+    net = Line()
+    frozen = mg.freeze(net, "b")
+    step = step_over(net, lambda p: Plain(p, kind), trainable=["a", "b"])
+    step(X)
+    frozen.undo()
+    step(X)
+    step.save(tmp_path / "run")
+    net = Line()
+    step = step_over(net, lambda p: Plain(p, kind), trainable=["a", "b"])
+    step.load(tmp_path / "run")
+    step(X)
+    # velocities 1, 1.5, 1.75 and 1, 1.5, times the gradient
+    assert weights_of(net)[:2] == [[1 - 4.25, 2 - 8.5], [3 - 5.0, 4 - 10.0]]
