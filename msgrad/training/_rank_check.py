@@ -25,9 +25,10 @@ _KEPT = ("moving_mean", "moving_variance")
 class RankCheck:
     """What the ranks have agreed on, as one step sees it.
 
-    They compare at the start, after a load and where the stage changes, never at each step: a few
-    bytes if all is equal. That one rank changes its stage and another does not is found by the
-    first, which hears something else than an answer or nothing; the second waits in its gradients.
+    They compare at the start, after a load and where the stage changes, and now and then what may
+    change within a stage: a few bytes if all is equal. That one rank changes its stage and another
+    does not is found by the first, which hears something else than an answer or nothing; the second
+    waits in its gradients.
     """
 
     def __init__(self, network: nn.Cell) -> None:
@@ -68,16 +69,30 @@ class RankCheck:
         if key == self._agreed:
             return
         # what may change within a stage would call for the others when they do not listen
-        rest = {
-            "holds": _holds(inner),
-            "factors": _factors(self._network),
-            "step": [str(position[0])],
-            "rates": _rates(optimizer),
-            "weights": _weights(self._network) if self._agreed is None else [],
-        }
-        compare("what they train", {**stage, **rest}, ConflictError)
+        within = self._within(optimizer, inner, position[0])
+        weights = _weights(self._network) if self._agreed is None else []
+        compare("what they train", {**stage, **within, "weights": weights}, ConflictError)
         self._agreed = key
         self._warn(inner, count)
+
+    def compare_within(self, optimizer: nn.Cell, inner: nn.Cell, step: int) -> None:
+        """Compare holds, factors and rates at every tenth step, and at every hundredth later.
+
+        Raises:
+            ConflictError: Another rank has others.
+            DeviceError: Another rank is doing something else.
+        """
+        if step and not step % (10 if step < 100 else 100) and ranks_together() > 1:
+            facts = self._within(optimizer, inner, step)
+            compare("what they hold and at which rates they train", facts, ConflictError)
+
+    def _within(self, optimizer: nn.Cell, inner: nn.Cell, step: int) -> dict[str, list[str]]:
+        return {
+            "holds": _holds(inner),
+            "factors": _factors(self._network),
+            "step": [str(step)],
+            "rates": _rates(optimizer),
+        }
 
     def _warn(self, inner: nn.Cell, count: int) -> None:
         """Name what makes ranks part, or a resumed run another one, and may be meant so."""

@@ -247,7 +247,9 @@ class TrainStep(nn.Cell):
         self._refuse_lent("a step would take it for the weights")
         if self._changes.changed() or not self._engine.running:
             self._enter(inputs, runs=True)
-        self._engine.carry.follow()
+        else:
+            # to read the optimizer lets its rates follow a scheduler
+            self._rank_check.compare_within(self.optimizer, self.inner, self._position.step)
         return self.inner
 
     def prepare_with(self, look: Callable[[], Reach], *inputs: Any) -> None:

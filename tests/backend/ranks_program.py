@@ -209,6 +209,15 @@ def holds(folder: Path) -> dict[str, Any]:
     return {"told": [answer(lambda: step(*own_part(0)))]}
 
 
+def holds_later(folder: Path) -> dict[str, Any]:
+    step = make_step(make_net(), lambda parameters: mg.HoldOptimizer(momentum(parameters)))
+    for number in range(10):
+        step(*own_part(number))
+        if number == 5 and second():
+            step.optimizer.hold("3.weight")
+    return {"told": [answer(lambda: step(*own_part(10)))]}
+
+
 def factors(folder: Path) -> dict[str, Any]:
     net = make_net()
     mg.scale_gradient(net, "3", scale=0.5 + communication.get_rank())
@@ -310,7 +319,7 @@ def out_of_step(folder: Path) -> dict[str, Any]:
 
 CASES = [
     masks, masks_later, stops, behaviour, weights, rates, nothing_left, only_rank_0_saves,
-    missing_file, other_file, holds, factors, no_reducer, norms, out_of_step,
+    missing_file, other_file, holds, holds_later, factors, no_reducer, norms, out_of_step,
 ]  # fmt: skip
 
 

@@ -231,6 +231,10 @@ REFUSED = [
         r"\[1\]$", id="another-hold",
     ),
     pytest.param(
+        "holds_later", r"hold the same .*\nrank 0: nothing .*\nrank 1: holds 3\.weight$",
+        id="another-hold-within-a-stage",
+    ),
+    pytest.param(
         "factors", r"give the same scale .*\nrank 0: factors 3 0\.5\nrank 1: factors 3 1\.5$",
         id="another-factor",
     ),
@@ -247,7 +251,7 @@ def test_ranks_that_differ_are_refused_on_both(launched, case, message):
     first, second = launched.told(case)
     assert first == second
     assert first[0] == "ConflictError"
-    assert first[1].startswith("ranks 0 and 1 differ in what they train; ")
+    assert first[1].startswith("ranks 0 and 1 differ in what they ")
     assert re.search(message, first[1])
 
 
@@ -390,6 +394,17 @@ def test_ranks_are_compared_where_the_stage_changes_and_not_at_each_step(others,
     agreement.compare(["a"], optimizer, net, (4, 0))
     assert len(asked[-1]["weights"]) == 4
     assert asked[-1]["rates"][0] == "0.weight 0.5"
+
+
+def test_holds_and_rates_are_compared_now_and_then_within_a_stage(others, monkeypatch):
+    asked = []
+    net = nn.SequentialCell(nn.Dense(4, 3), nn.Dense(3, 2))
+    optimizer = nn.SGD(net.trainable_params(), 0.5)
+    monkeypatch.setattr(_rank_check, "compare", lambda what, facts, error: asked.append(facts))
+    for step in range(301):
+        _rank_check.RankCheck(net).compare_within(optimizer, net, step)
+    assert [int(facts["step"][0]) for facts in asked] == [*range(10, 101, 10), 200, 300]
+    assert asked[0]["rates"][0] == "0.weight 0.5"
 
 
 @pytest.mark.parametrize(
