@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import logging
 from collections.abc import Collection, Mapping
 from typing import Any
@@ -119,6 +120,7 @@ class StateTransfer:
         self._first_rates: dict[int, tuple[Parameter, np.ndarray]] = {}
         self._entered: dict[int, np.ndarray] = {}
         self._groups: list[dict[str, Any]] = []  # of all optimizers of `mindspore.experimental`
+        self._grouped: list[nn.Cell] = []
         self._followers: list[Parameter] = []
         self._followed: dict[int, float] = {}  # the driving rate that a follower saw last
 
@@ -145,6 +147,15 @@ class StateTransfer:
             if sum(rate.name == other.name for other in each.values()) > 1:
                 rate.name = f"{rate.name}.{len(self._first_rates)}"
         self._groups += groups
+        self._grouped += [optimizer] if groups else []
+
+    def _mark_driven(self) -> None:
+        """Mark the groups of a scheduler that does not, which only refers to its optimizer."""
+        for optimizer in self._grouped[:-1]:
+            referring = gc.get_referrers(optimizer)
+            if any("_last_lr" in (r if type(r) is dict else _attributes(r)) for r in referring):
+                for group in optimizer.param_groups:
+                    group.setdefault("initial_lr", Tensor(self._first(group["lr"])))
 
     def _driver(self) -> tuple[Parameter, float] | None:
         """Return a rate that a scheduler drives, and what it began with.
@@ -215,6 +226,7 @@ class StateTransfer:
             self._rates.pop(name, None)
             self._rates[name] = rate
         each = {id(rate): rate for rate in new.rates.values()}
+        self._mark_driven()
         driven = {id(group["lr"]) for group in self._groups if "initial_lr" in group}
         grouped = {id(group["lr"]) for group in self._groups} if driven else set()
         self._followers = [each[key] for key in (grouped - driven) & each.keys()]
@@ -290,6 +302,10 @@ class StateTransfer:
         return not (
             np.array_equal(now, self._first(rate)) and np.array_equal(now, self._entered[id(rate)])
         )
+
+
+def _attributes(thing: object) -> dict[str, Any]:
+    return getattr(thing, "__dict__", {})
 
 
 def _tell_of_rate(names: Collection[str], rate: Parameter, first: np.ndarray) -> None:

@@ -126,6 +126,21 @@ def test_a_group_that_joins_goes_with_the_scheduler_there_and_back():
     ]
 
 
+@pytest.mark.usefixtures("mode")
+def test_a_plateau_lowers_the_groups_that_joined_too():
+    net = Line()
+    mg.freeze(net, "a", "c")
+    step = step_over(net, by_layer)
+    plateau = optim.lr_scheduler.ReduceLROnPlateau(step.optimizer, factor=0.5, patience=0)
+    for number in range(3):
+        if number == 1:
+            mg.unfreeze(net, "a")
+        step(X)
+        plateau.step(1.0)  # lowers at the second, which is no better than the first
+    a, b = 0.5 * (1 + 1 / 2), 0.25 * (1 + 1 + 1 / 2)
+    assert weights_of(net)[:2] == [[1 - a, 2 - 2 * a], [3 - 2 * b, 4 - 4 * b]]
+
+
 def test_a_rate_set_by_hand_without_a_scheduler_moves_no_group_that_joins():
     net = Line()
     mg.freeze(net, "a", "c")
