@@ -11,12 +11,9 @@ import numpy as np
 
 from msgrad._extras import needed, save_figure
 from msgrad._text import shortened
-from msgrad.auditing._plot import LONGEST_LABEL, grouped
+from msgrad.auditing._plot import LINE, LONGEST_LABEL, MOST_LAYERS, grouped
 from msgrad.auditing._record import LayerRecord
 from msgrad.errors import ArgumentError
-
-_MOST_LAYERS = 64
-_LINE = 0.22  # inches, for labels of 8 points
 
 
 def plot_records(records: Sequence[LayerRecord], path: str | Path) -> None:
@@ -39,9 +36,9 @@ def draw_records(records: Sequence[LayerRecord]) -> Any:
         raise ArgumentError("the monitor has 0 records; train on, or give a smaller every=")
     figure_module = needed("matplotlib.figure", "a plot")
     steps = sorted({record.step for record in records})
-    layers = grouped({r.layer: r.layer for r in records}, _MOST_LAYERS)
+    layers = grouped({r.layer: r.layer for r in records}, MOST_LAYERS)
     shown = _panels(records, steps, layers)
-    height = 2.2 + _LINE * max(len(layers), 4)
+    height = 2.2 + LINE * max(len(layers), 4)
     figure = figure_module.Figure(figsize=(15, height), layout="constrained")
     axes = figure.subplots(1, len(shown), sharey=True)
     for panel, (title, values) in zip(axes, shown.items(), strict=True):

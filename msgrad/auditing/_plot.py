@@ -10,10 +10,7 @@ from typing import Any
 
 from msgrad._extras import needed, save_figure
 from msgrad._text import count, shortened
-from msgrad.auditing._rows import GOOD, VERDICTS, Audited, AuditRow, counted
-
-# What moves without an optimizer and without being meant to stay says nothing about training.
-_BESIDE = frozenset({"statistic", "buffer", "integer"})
+from msgrad.auditing._rows import BESIDE, GOOD, VERDICTS, Audited, AuditRow, counted
 
 
 @dataclass(frozen=True)
@@ -93,7 +90,7 @@ def _joined(groups: Sequence[tuple[str, list[str]]]) -> tuple[str, list[str]]:
 
 
 def _layer(label: str, rows: Sequence[AuditRow]) -> Layer:
-    shown = [r for r in rows if r.rule not in _BESIDE or not r.ok] or rows
+    shown = [r for r in rows if r.rule not in BESIDE or not r.ok] or rows
     gradients = [row.gradient for row in shown if row.gradient is not None]
     return Layer(
         label,
@@ -120,9 +117,9 @@ def _largest(changes: Sequence[float]) -> float:
 _COLOURS = {"trained": "#0072B2", "held": "#595959", "part held": "#009E73", "wrong": "#D55E00"}
 _MARKS = {"trained": "o", "held": "s", "part held": "D", "wrong": "X"}
 _BAND = "#D9D9D9"
-_MOST_LAYERS = 64
+MOST_LAYERS = 64
 LONGEST_LABEL = 44
-_LINE = 0.22  # inches, for labels of 8 points
+LINE = 0.22  # inches, for labels of 8 points
 _PANELS = ("norm of the gradient", "largest change of an element")
 
 
@@ -147,8 +144,8 @@ def plot_audit(audit: Audited, path: str | Path) -> None:
 def draw_audit(audit: Audited) -> Any:
     """Return the picture as a figure of matplotlib."""
     figure_module = needed("matplotlib.figure", "a plot")
-    layers = layers_of_rows(audit.rows, _MOST_LAYERS)
-    height = 1.9 + _LINE * max(len(layers), 4)
+    layers = layers_of_rows(audit.rows, MOST_LAYERS)
+    height = 1.9 + LINE * max(len(layers), 4)
     figure = figure_module.Figure(figsize=(11, height), layout="constrained")
     left, right = figure.subplots(1, 2, sharey=True)
     _draw(left, layers, [layer.gradient for layer in layers], _PANELS[0])

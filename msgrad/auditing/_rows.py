@@ -10,6 +10,8 @@ from typing import Protocol
 # From the worst to what is as it should be; problems are told in this order.
 VERDICTS = ("not finite", "leaks", "stale", "unreached", "dead", "zero", "still", "trained", "held")
 GOOD = frozenset({"trained", "held"})
+# Kinds of rows that no optimizer is asked to move: they say nothing about training.
+BESIDE = frozenset({"statistic", "buffer", "integer"})
 
 
 @dataclass(frozen=True)

@@ -11,14 +11,11 @@ from msgrad._text import few
 from msgrad.auditing._collect import Collector
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.auditing._observations import Observations
-from msgrad.auditing._rows import AuditRow, Finding
+from msgrad.auditing._rows import BESIDE, AuditRow, Finding
 from msgrad.auditing._subject import Subject
 from msgrad.freezing import active_dropout
 from msgrad.network import every_cell, paths_of, places
 from msgrad.training import TrainStep, misordered
-
-# Kinds of rows that no optimizer is asked to move.
-_OTHERS = ("statistic", "integer", "buffer")
 
 
 def findings_of(
@@ -90,7 +87,7 @@ def _not_finite(
 
 
 def _nothing_moved(observations: Observations, rows: Sequence[AuditRow]) -> Iterator[Finding]:
-    weights = [row for row in rows if row.rule not in _OTHERS]
+    weights = [row for row in rows if row.rule not in BESIDE]
     if any(row.bits_changed for row in weights):
         return
     held = [row for row in weights if row.in_optimizer]
@@ -164,7 +161,7 @@ def _two_rules(
     tied = [place for place in places(subject.network) if id(place.parameter) in shared]
     for parameter in {id(place.parameter): place.parameter for place in tied}.values():
         row = by_name[str(parameter.name)]
-        if row.in_optimizer or row.rule in _OTHERS:
+        if row.in_optimizer or row.rule in BESIDE:
             continue
         trained = [
             place.path

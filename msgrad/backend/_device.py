@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import logging
 import os
-from collections.abc import Iterable
 
 import mindspore as ms
 from mindspore import communication
@@ -79,10 +78,10 @@ def use_device(
 def _check(
     target: object, device_id: object, mode: object, jit_level: object, distributed: object
 ) -> None:
-    if target not in _TARGETS:
-        raise ArgumentError(f"target {target!r} is none of {_list(_TARGETS)}; give one of these")
-    if mode not in _MODES:
-        raise ArgumentError(f"mode {mode!r} is none of {_list(_MODES)}; give one of these")
+    for name, value, known in (("target", target, _TARGETS), ("mode", mode, _MODES)):
+        if value not in known:
+            names = ", ".join(map(repr, known))
+            raise ArgumentError(f"{name} {value!r} is none of {names}; give one of these")
     if jit_level is not None and jit_level not in _JIT_LEVELS:
         why = ", MindSpore gives up O2 and GE" if jit_level == "O2" else ""
         raise ArgumentError(
@@ -205,7 +204,3 @@ def _join() -> None:
         # By default a strategy file, by which sharded weights are put together, has no frozen ones.
         strategy_ckpt_config={"only_trainable_params": False},
     )
-
-
-def _list(values: Iterable[str]) -> str:
-    return ", ".join(repr(v) for v in values)

@@ -9,13 +9,12 @@ from typing import Any, TypeAlias
 import numpy as np
 from mindspore import Parameter, ParameterTuple, Tensor, nn, ops
 from mindspore import dtype as mstype
-from mindspore.experimental import optim
 from mindspore.ops import composite
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network import copy_of, select_names, write
 from msgrad.optim._state import own_parameters, owner_of
-from msgrad.optim._wrapper import OptimizerWrapper
+from msgrad.optim._wrapper import OPTIMIZERS, OptimizerWrapper
 
 
 class Masks:
@@ -128,7 +127,6 @@ def _numbers(name: str, rows: Any, count: int) -> np.ndarray:
     return numbers
 
 
-_KINDS = (nn.Optimizer, optim.Optimizer)
 Rows: TypeAlias = int | slice | Sequence[int] | np.ndarray
 
 # HyperMap, not a loop: the tensors of a ResNet-18 unrolled exceed the call depth of the compiler.
@@ -199,7 +197,7 @@ class HoldOptimizer(OptimizerWrapper):
     """
 
     def __new__(cls: Any, optimizer: object = None, **_: object) -> HoldOptimizer:
-        kinds = [kind for kind in _KINDS if isinstance(optimizer, kind)]
+        kinds = [kind for kind in OPTIMIZERS if isinstance(optimizer, kind)]
         return super().__new__(_of_kind(cls, kinds[0]) if kinds else cls)
 
     def __init__(self, optimizer: nn.Cell, *, may_hold: str | Iterable[str] = ("*",)) -> None:

@@ -9,6 +9,8 @@ from mindspore.experimental import optim
 
 from msgrad.network import every_cell
 
+OPTIMIZERS = (nn.Optimizer, optim.Optimizer)
+
 
 class OptimizerWrapper(nn.Cell):
     """An optimizer that hands its gradients to another one.
@@ -39,15 +41,12 @@ class OptimizerWrapper(nn.Cell):
         return self.optimizer(grads)
 
 
-_KINDS = (nn.Optimizer, optim.Optimizer, OptimizerWrapper)
-
-
 def optimizers_in(cell: nn.Cell) -> list[nn.Cell]:
     """List the optimizers in a cell, of one around another the outer."""
     found: list[nn.Cell] = []
     inside: set[int] = set()
     for part in every_cell(cell):
-        if isinstance(part, _KINDS) and id(part) not in inside:
+        if isinstance(part, (*OPTIMIZERS, OptimizerWrapper)) and id(part) not in inside:
             found.append(part)
             inside |= {id(inner) for inner in every_cell(part)}
     return found
@@ -59,8 +58,7 @@ def parts_of(optimizer: nn.Cell) -> list[nn.Cell]:
     A cell that is no optimizer of MindSpore's may hold one or several.
     """
     whole = core_of(optimizer)
-    known = isinstance(whole, (nn.Optimizer, optim.Optimizer))
-    return [optimizer] if known else optimizers_in(whole) or [optimizer]
+    return [optimizer] if isinstance(whole, OPTIMIZERS) else optimizers_in(whole) or [optimizer]
 
 
 def core_of(optimizer: nn.Cell) -> nn.Cell:
