@@ -433,7 +433,5 @@ class Plan:
             *contradictions(resolved, times, self._functions),
         ]:
             checker.note(path, message)
-        if resolved.conflicts:
-            raise _PlanConflictError(problems=checker.in_order())
-        checker.raise_all()
+        checker.raise_all(_PlanConflictError if resolved.conflicts else PlanError)
         return resolved, times

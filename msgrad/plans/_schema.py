@@ -159,18 +159,14 @@ class Checker:
         """Note a problem at a key."""
         self.problems.append(self.document.problem(path, message))
 
-    def raise_all(self) -> None:
+    def raise_all(self, kind: type[PlanError] = PlanError) -> None:
         """Raise what was found, if anything.
 
         Raises:
             PlanError: Something was; problems stand in the order of their lines.
         """
         if self.problems:
-            raise PlanError(problems=self.in_order())
-
-    def in_order(self) -> list[Problem]:
-        """Return what was found, in the order of the lines."""
-        return sorted(self.problems, key=lambda problem: problem.line or 0)
+            raise kind(problems=sorted(self.problems, key=lambda problem: problem.line or 0))
 
     def mapping(
         self,
