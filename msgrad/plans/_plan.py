@@ -269,6 +269,7 @@ class Plan:
         unreached: str = "freeze",
         restart_state: bool = False,
         restart_counters: bool = False,
+        keep_rows: bool = False,
         has_aux: bool = False,
         labels: int | None = None,
     ) -> TrainStep:
@@ -296,6 +297,7 @@ class Plan:
             unreached: As in `TrainStep`.
             restart_state: As in `TrainStep`.
             restart_counters: As in `TrainStep`.
+            keep_rows: As in `TrainStep`.
             has_aux: As in `TrainStep`.
             labels: As in `TrainStep`.
 
@@ -339,6 +341,7 @@ class Plan:
                     unreached=unreached,
                     restart_state=restart_state,
                     restart_counters=restart_counters,
+                    keep_rows=keep_rows,
                     has_aux=has_aux,
                     labels=labels,
                 )
