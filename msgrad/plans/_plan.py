@@ -320,17 +320,15 @@ class Plan:
         resolved, times = self._look(net)
         only = None if trainable is None else {id(p) for p in select(net, trainable)}
         parts = StepParts(resolved, self._functions, only)
-        own = updates if isinstance(updates, (list, tuple)) else [updates]
-        is_cell = isinstance(network, nn.Cell)
         with ExitStack() as undo:
             undo.enter_context(apply_rules(self, resolved))
-            updates = [*parts.updates(), *own]
+            updates = [*parts.updates(), *_listed(updates)]
             with first_stage(times, parts.own):
                 step = TrainStep(
                     net if network is None else network,
                     parts.optimizer(optimizer, lr, weight_decay),
                     loss_fn,
-                    net=None if network is None or is_cell else net,
+                    net=None if network is None or isinstance(network, nn.Cell) else net,
                     train_cell=train_cell,
                     updates=updates,
                     trainable=trainable,
@@ -438,3 +436,7 @@ class Plan:
             checker.note(path, message)
         checker.raise_all(_PlanConflictError if resolved.conflicts else PlanError)
         return resolved, times
+
+
+def _listed(updates: object) -> list[object]:
+    return list(updates) if isinstance(updates, (list, tuple)) else [updates]
