@@ -13,7 +13,7 @@ from mindspore import Parameter, nn
 from msgrad.auditing._misplaced_flags import misplaced_flags
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import Record, cannot_hold, forward_writes, is_held, is_norm, records_of
-from msgrad.network import inner_network, places, select_one
+from msgrad.network import inner_network, one_walk, places, select_one
 from msgrad.optim import optimizers_in, rates_by_weight
 from msgrad.training import TrainStep
 from msgrad.updates import WeightUpdates
@@ -126,23 +126,25 @@ def explain(
         # to the stage of now; a step with nothing left to train keeps the optimizer that it has
         with suppress(ArgumentError):
             step.prepare()
-    optimizers = optimizers_in(step)
-    told = _Told((step._cells.get("network") if optimizers else None) or step, name)
-    reasons = [
-        *told.by_flags(),
-        *told.by_plan(plan),
-        *told.by_step(step, optimizers),
-        *told.by_wrappers(),
-        *told.by_layers(),
-        *told.by_mistake(),
-        *told.by_forward(),
-    ]
+    with one_walk():
+        optimizers = optimizers_in(step)
+        told = _Told((step._cells.get("network") if optimizers else None) or step, name)
+        reasons = [
+            *told.by_flags(),
+            *told.by_plan(plan),
+            *told.by_step(step, optimizers),
+            *told.by_wrappers(),
+            *told.by_layers(),
+            *told.by_mistake(),
+            *told.by_forward(),
+        ]
+        moves = told.may_move(optimizers)
     last = max(number for number, reason in enumerate(reasons) if reason.decides)
     return Explanation(
         told.name,
         tuple(place.path for place in told.places),
         tuple(told.parameter.shape),
-        told.may_move(optimizers),
+        moves,
         tuple(replace(reason, decides=number == last) for number, reason in enumerate(reasons)),
     )
 

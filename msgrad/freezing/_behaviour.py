@@ -7,7 +7,7 @@ deep copy is bound anew.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from types import MethodType
 
 from mindspore import Parameter, nn
@@ -15,7 +15,14 @@ from mindspore import Parameter, nn
 from msgrad.freezing import _claims
 from msgrad.freezing._claims import BY_FLAG, records_of, statistic_names
 from msgrad.freezing._writes import forward_writes
-from msgrad.network import children, collector_paused, every_cell, forget_compiled, recall_compiled
+from msgrad.network import (
+    children,
+    collector_paused,
+    every_cell,
+    forget_compiled,
+    recall_compiled,
+    tree_of,
+)
 
 _HELD = "_msgrad_held"
 _SEEN = "_msgrad_seen_held"
@@ -100,7 +107,7 @@ def wholly_frozen(net: nn.Cell) -> frozenset[int]:
     of them where they stand in several.
     """
     records = _claims.records_of(net)
-    order = list(_children_first(net))
+    order = tree_of(net).children_first
     by_statistics = _whole(net, order, records, "statistics")
     claims = {claim for record in records.values() for claim in record.claims}
     if all(claim.statistics == claim.dropout for claim in claims):
@@ -144,19 +151,6 @@ def _subtree_states(
         known = [s for s in below + own if s is not None]
         state[id(cell)] = all(known) if known else None
     return state
-
-
-def _children_first(net: nn.Cell) -> Iterator[nn.Cell]:
-    done: set[int] = set()
-    stack = [(net, False)]
-    while stack:
-        cell, opened = stack.pop()
-        if opened:
-            yield cell
-        elif id(cell) not in done:
-            done.add(id(cell))
-            stack.append((cell, True))
-            stack.extend((child, False) for child in children(cell))
 
 
 def note_moving(net: nn.Cell, weights: Iterable[Parameter]) -> None:

@@ -14,7 +14,7 @@ from msgrad.freezing import _claims
 from msgrad.freezing._behaviour import apply_behaviour
 from msgrad.freezing._claims import Claim, Record
 from msgrad.freezing._unheld import log_adapting, warn_unheld
-from msgrad.network import Pattern, select, show
+from msgrad.network import Pattern, one_walk, select, show
 
 Kind = TypeVar("Kind", bound="Undoable")
 
@@ -129,11 +129,12 @@ def freeze(
     for wish, given in (("statistics", statistics), ("dropout", dropout)):
         if not isinstance(given, bool):
             raise ArgumentTypeError(f"{wish} {given!r} is no choice; give True or False")
-    found = _selected(net, patterns)
-    if not any(r.can_train for r in found):
-        raise _nothing_left("freeze", net, patterns)
-    text = name or _call("freeze", patterns)
-    return make_claims(net, [(Claim(text, statistics=statistics, dropout=dropout), found)])
+    with one_walk():
+        found = _selected(net, patterns)
+        if not any(r.can_train for r in found):
+            raise _nothing_left("freeze", net, patterns)
+        text = name or _call("freeze", patterns)
+        return make_claims(net, [(Claim(text, statistics=statistics, dropout=dropout), found)])
 
 
 def make_claims(net: nn.Cell, claims: Sequence[tuple[Claim, Sequence[Record]]]) -> Freeze:
@@ -190,30 +191,31 @@ def unfreeze(net: nn.Cell, *patterns: Pattern, force: bool = False) -> Freeze:
         >>> mg.unfreeze(net, "*.bias").changed
         ['0.bias', '1.bias']
     """
-    found = _selected(net, patterns or ("*",))
-    taken = [r for r in found if r.design or (force and r.can_train)]
-    if not taken:
-        raise _nothing_left("unfreeze", net, patterns)
-    off = [r for r in found if r.can_train and not r.design and not force]
-    _warn_untrainable(off)
-    before = [(r, r.own_flag, r.flag_at_first, r.claims) for r in taken + off]
-    moved = [r for r in taken if not r.parameter.requires_grad]
-    for record in taken:
-        record.flag_at_first = True
-        record.release(flag=True)
-    for record in off:
-        record.release(flag=record.own_flag)
+    with one_walk():
+        found = _selected(net, patterns or ("*",))
+        taken = [r for r in found if r.design or (force and r.can_train)]
+        if not taken:
+            raise _nothing_left("unfreeze", net, patterns)
+        off = [r for r in found if r.can_train and not r.design and not force]
+        _warn_untrainable(off)
+        before = [(r, r.own_flag, r.flag_at_first, r.claims) for r in taken + off]
+        moved = [r for r in taken if not r.parameter.requires_grad]
+        for record in taken:
+            record.flag_at_first = True
+            record.release(flag=True)
+        for record in off:
+            record.release(flag=record.own_flag)
 
-    def restore() -> None:
-        for record, base, design, claims in before:
-            record.flag_at_first = design
-            record.restore(base, claims)
+        def restore() -> None:
+            for record, base, design, claims in before:
+                record.flag_at_first = design
+                record.restore(base, claims)
+            _settle(net)
+
         _settle(net)
-
-    _settle(net)
-    left = [r for r in _claims.records_of(net).values() if any(c.statistics for c in r.claims)]
-    log_adapting(net, taken, left)
-    return Freeze("unfreeze", _names(taken), _names(moved), restore)
+        left = [r for r in _claims.records_of(net).values() if any(c.statistics for c in r.claims)]
+        log_adapting(net, taken, left)
+        return Freeze("unfreeze", _names(taken), _names(moved), restore)
 
 
 def is_frozen(net: nn.Cell, *patterns: Pattern) -> bool:
@@ -265,15 +267,16 @@ def frozen_state(net: nn.Cell, *patterns: Pattern) -> Literal["frozen", "trainab
         >>> mg.frozen_state(net, "0")
         'mixed'
     """
-    found = _selected(net, patterns or ("*",))
-    # what the model made untrainable is looked at where it is claimed, or where nothing else is
-    taken = [r for r in found if r.design or r.claims] or [r for r in found if r.can_train]
-    if not taken:
-        raise _nothing_left("frozen_state", net, patterns)
-    states = {r.trains for r in taken}
-    if len(states) == 2:
-        return "mixed"
-    return "trainable" if states == {True} else "frozen"
+    with one_walk():
+        found = _selected(net, patterns or ("*",))
+        # what the model made untrainable is looked at where it is claimed, or where nothing else is
+        taken = [r for r in found if r.design or r.claims] or [r for r in found if r.can_train]
+        if not taken:
+            raise _nothing_left("frozen_state", net, patterns)
+        states = {r.trains for r in taken}
+        if len(states) == 2:
+            return "mixed"
+        return "trainable" if states == {True} else "frozen"
 
 
 def _selected(net: nn.Cell, patterns: Sequence[Pattern]) -> list[Record]:
@@ -319,4 +322,5 @@ def _warn_untrainable(records: Sequence[Record]) -> None:
 
 def _settle(net: nn.Cell) -> None:
     _claims.claims_changed()
-    warn_unheld(net, apply_behaviour(net))
+    with one_walk():
+        warn_unheld(net, apply_behaviour(net))

@@ -35,11 +35,14 @@ from msgrad.network._tree import (
     core_of,
     every_cell,
     forget_compiled,
+    forget_walk,
     is_wrapper,
     layers_of,
+    one_walk,
     paths_of,
     places,
     recall_compiled,
+    tree_of,
 )
 from msgrad.network._values import (
     bits,
@@ -61,10 +64,11 @@ __all__ = [
     "Snapshot", "Source", "Summary", "TRIALS", "bits", "by_trials", "called_by", "cell_paths",
     "children", "closure_of", "collector_paused", "compare_arrays", "copy_of", "core_of",
     "every_cell", "find_reach", "fingerprint", "fingerprint_of", "fold", "fold_cells",
-    "forget_compiled", "hidden", "hide", "inner_network", "is_wrapper", "last_wins",
-    "layers_of", "lent", "nearest", "norm_of", "one", "parse", "paths_of", "places",
-    "random_inputs", "reach", "recall_compiled", "refuse_lent", "rename_hidden", "resolved",
-    "rolled_back", "seeds_kept", "select", "select_cells", "select_names", "select_one", "show",
-    "silence", "sorted_reach", "source_of", "summary", "write", "writes"
+    "forget_compiled", "forget_walk", "hidden", "hide", "inner_network", "is_wrapper",
+    "last_wins", "layers_of", "lent", "nearest", "norm_of", "one", "one_walk", "parse",
+    "paths_of", "places", "random_inputs", "reach", "recall_compiled", "refuse_lent",
+    "rename_hidden", "resolved", "rolled_back", "seeds_kept", "select", "select_cells",
+    "select_names", "select_one", "show", "silence", "sorted_reach", "source_of", "summary",
+    "tree_of", "write", "writes"
 ]
 # fmt: on

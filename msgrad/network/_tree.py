@@ -6,6 +6,7 @@ import gc
 import time
 from collections.abc import Hashable, Iterator
 from contextlib import contextmanager
+from functools import cached_property
 from itertools import count
 from types import FunctionType
 from typing import NamedTuple
@@ -75,6 +76,71 @@ def core_of(cell: nn.Cell) -> nn.Cell:
     return layers_of(cell)[-1]
 
 
+class Tree:
+    """A network as one walk found it: for one operation, in which no cell comes or goes.
+
+    Args:
+        net: The network; what is made of the walk is made once.
+    """
+
+    def __init__(self, net: nn.Cell) -> None:
+        self.net = net
+        self.visits = list(_walk(net))
+
+    @cached_property
+    def cells(self) -> list[nn.Cell]:
+        """Each cell once, in network order; a wrapper stands behind the cell that it wraps."""
+        return list({id(visit.owner): visit.owner for visit in self.visits}.values())
+
+    @cached_property
+    def children_first(self) -> list[nn.Cell]:
+        """Each cell once, behind all that stands in it."""
+        done: dict[int, nn.Cell] = {}
+        opened: set[int] = set()
+        stack = [self.net]
+        while stack:
+            cell = stack.pop()
+            if id(cell) in done:
+                continue
+            if id(cell) in opened:
+                done[id(cell)] = cell
+                continue
+            opened.add(id(cell))
+            stack += [cell, *(child for child in children(cell) if id(child) not in opened)]
+        return list(done.values())
+
+
+_trees: list[dict[int, Tree]] = []
+
+
+@contextmanager
+def one_walk() -> Iterator[None]:
+    """Walk each network once in a block, which is one operation of the user's.
+
+    What changes a network in it, or calls functions of the user's that may, says `forget_walk`.
+    """
+    if _trees:
+        yield
+        return
+    _trees.append({})
+    try:
+        yield
+    finally:
+        _trees.clear()
+
+
+def forget_walk() -> None:
+    """Walk anew from here on: cells came or went."""
+    if _trees:
+        _trees[0].clear()
+
+
+def tree_of(net: nn.Cell) -> Tree:
+    """Return the walk of a network: that of the operation, or a fresh one where there is none."""
+    known = _trees[0] if _trees else {}
+    return known[id(net)] if id(net) in known else known.setdefault(id(net), Tree(net))
+
+
 @collector_paused()
 def cell_paths(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
     """Return every path to every cell, the network itself first under `""`, in network order.
@@ -86,7 +152,7 @@ def cell_paths(net: nn.Cell) -> list[tuple[str, nn.Cell]]:
         >>> [path for path, _ in cell_paths(nn.SequentialCell(nn.Dense(4, 8), nn.ReLU()))]
         ['', '0', '1']
     """
-    return [(visit.path, visit.cell) for visit in _walk(net) if visit.cell is not None]
+    return [(visit.path, visit.cell) for visit in tree_of(net).visits if visit.cell is not None]
 
 
 @collector_paused()
@@ -98,7 +164,7 @@ def places(net: nn.Cell) -> list[Place]:
         ['weight', 'bias']
     """
     found = []
-    for path, _, owner, _ in _walk(net):
+    for path, _, owner, _ in tree_of(net).visits:
         for key, parameter in owner._params.items():
             if parameter is not None:
                 # As in `parameters_and_names`: a lazily initialised one has moved there.
@@ -190,7 +256,8 @@ def every_cell(net: nn.Cell) -> list[nn.Cell]:
 
     A wrapper stands behind the cell that it wraps, as its own parameters do.
     """
-    return list(_walk_once(net))
+    # without paths a lone list takes a third of the time
+    return list(tree_of(net).cells if _trees else _walk_once(net))
 
 
 def _walk_once(net: nn.Cell) -> Iterator[nn.Cell]:

@@ -12,7 +12,7 @@ from typing import Any, Literal
 from mindspore import Parameter, Tensor, nn
 
 from msgrad.errors import ArgumentError, ConflictError, PlanError, Problem
-from msgrad.network import Pattern, collector_paused, select, select_one
+from msgrad.network import Pattern, collector_paused, one_walk, select, select_one
 from msgrad.plans._apply import Applied, apply_rules
 from msgrad.plans._contradictions import contradictions
 from msgrad.plans._document import Document, read_document
@@ -320,7 +320,7 @@ class Plan:
         resolved, times = self._look(net)
         only = None if trainable is None else {id(p) for p in select(net, trainable)}
         parts = StepParts(resolved, self._functions, only)
-        with ExitStack() as undo:
+        with one_walk(), ExitStack() as undo:
             undo.enter_context(apply_rules(self, resolved))
             updates = [*parts.updates(), *_listed(updates)]
             with first_stage(times, parts.own):

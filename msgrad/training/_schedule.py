@@ -14,7 +14,7 @@ from mindspore.train import Callback
 
 from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.freezing import Claim, Freeze, Record, lift_loaded, make_claims, records_of, unfreeze
-from msgrad.network import Pattern, Selection, select, show
+from msgrad.network import Pattern, Selection, one_walk, select, show
 from msgrad.optim import check_settings
 from msgrad.training._step import TrainStep
 
@@ -264,13 +264,14 @@ class Schedule(Callback):
         if number == self._current:
             return
         net, names = self.step.network, [_name(n) for n in range(len(self.stages))]
-        self._undo.close()
         self._current = None
-        lift_loaded(records_of(net).values(), names)
-        with ExitStack() as undo:
-            for change in _apply(net, self.stages[number], names[number]):
-                undo.enter_context(change)
-            self._undo = undo.pop_all()
+        with one_walk():
+            self._undo.close()
+            lift_loaded(records_of(net).values(), names)
+            with ExitStack() as undo:
+                for change in _apply(net, self.stages[number], names[number]):
+                    undo.enter_context(change)
+                self._undo = undo.pop_all()
         stage = self.stages[number]
         self.step.ask_of_optimizer(check_settings(stage.lr, stage.optimizer))
         self._current, self._weights = number, list(net.get_parameters())

@@ -192,6 +192,16 @@ class StageCells:
                 if stage.optimizer is not self.current.optimizer:
                     self._optimizers.pop(stage.key[0], None)
 
+        own = self.current
+        lost = [n for n, owner in own.keeping.owners.items() if owner and n not in state]
+        if lost:
+            # only a new optimizer says what its state begins with
+            fresh = self._made_of(list(own.optimizer.parameters))
+            first = first_values(fresh, self._network, slots=True)
+            for name in lost:
+                value = own.keeping.state[name]
+                write(value, first.get(name, np.zeros(value.shape, np.float32)))
+
     def resume(self, trained: list[str]) -> None:
         """Go on behind a stage that a save says ran last, since the state comes from its file."""
         self._ran, self._last = None, trained

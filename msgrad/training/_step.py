@@ -14,7 +14,7 @@ from msgrad._text import few
 from msgrad.backend import latches, release_latches, saves_here
 from msgrad.errors import ArgumentError
 from msgrad.freezing import Record, active_dropout, note_moving
-from msgrad.network import Pattern, Reach, inner_network, refuse_lent
+from msgrad.network import Pattern, Reach, inner_network, one_walk, refuse_lent
 from msgrad.training._callback_params import CallbackParams
 from msgrad.training._change_detection import ChangeDetector
 from msgrad.training._loss import (
@@ -165,28 +165,29 @@ class TrainStep(nn.Cell):
         super().__init__(auto_prefix=False)
         check_arguments(optimizer, train_cell, clip_norm)
         check_gathering(clip_value, accumulate)
-        self.network = loss_network(network, loss_fn, net, labels=labels, has_aux=has_aux)
-        self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
-        own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
-        own["_trainable"] = Trainable(self.network, trainable, unreached)
-        own.update(_position=Position(0, 0), _loads=0, _renew=None, _has_run=False)
-        own.update(_warned_of_dropout=False, _tells_of_graph=True)
-        own["_changes"] = ChangeDetector(self.network)
-        own["_callback_params"] = CallbackParams()
-        own["_rank_check"] = RankCheck(inner_network(self.network))
-        own["_engine"] = StageCells(
-            self.network,
-            optimizer,
-            scaled(train_cell, loss_scale, has_aux=has_aux),
-            updates=list(self.updates),
-            clip_norm=clip_norm,
-            clip_value=clip_value,
-            accumulate=accumulate,
-            restart_state=restart_state,
-            restart_counters=restart_counters,
-            keep_rows=keep_rows,
-        )
-        self._enter(None, runs=False)
+        with one_walk():
+            self.network = loss_network(network, loss_fn, net, labels=labels, has_aux=has_aux)
+            self.updates = nn.CellList(as_updates(self.network, updates), auto_prefix=False)
+            own = self.__dict__  # beside the cells and parameters that MindSpore lists and saves
+            own["_trainable"] = Trainable(self.network, trainable, unreached)
+            own.update(_position=Position(0, 0), _loads=0, _renew=None, _has_run=False)
+            own.update(_warned_of_dropout=False, _tells_of_graph=True)
+            own["_changes"] = ChangeDetector(self.network)
+            own["_callback_params"] = CallbackParams()
+            own["_rank_check"] = RankCheck(inner_network(self.network))
+            own["_engine"] = StageCells(
+                self.network,
+                optimizer,
+                scaled(train_cell, loss_scale, has_aux=has_aux),
+                updates=list(self.updates),
+                clip_norm=clip_norm,
+                clip_value=clip_value,
+                accumulate=accumulate,
+                restart_state=restart_state,
+                restart_counters=restart_counters,
+                keep_rows=keep_rows,
+            )
+            self._enter(None, runs=False)
 
     def __call__(self, *inputs: Any) -> Any:
         """Do one step; notice first what changed since the last one."""
@@ -580,15 +581,16 @@ class TrainStep(nn.Cell):
         watch = self._changes
         if self._renew is not None:
             self._renew()
-        watch.refresh()
-        compiled = self._engine.compilations()
-        known = len(self._engine.names())
-        with self._rank_check.refusing_together(runs=runs):
-            weights = self._trainable.of(watch.records, watch.gradient_routes(), inputs)
-            check_updates(self.updates)
-            release_latches([r.parameter for r in watch.records if r.can_train], weights)
-            around = (watch.stops(), watch.behaviour())
-            stage = self._engine.enter(weights, around, runs=False)
+        with one_walk():
+            watch.refresh()
+            compiled = self._engine.compilations()
+            known = len(self._engine.names())
+            with self._rank_check.refusing_together(runs=runs):
+                weights = self._trainable.of(watch.records, watch.gradient_routes(), inputs)
+                check_updates(self.updates)
+                release_latches([r.parameter for r in watch.records if r.can_train], weights)
+                around = (watch.stops(), watch.behaviour())
+                stage = self._engine.enter(weights, around, runs=False)
         if runs:
             self._rank_check.compare(stage.names, stage.optimizer, stage.inner, self._position)
             self._engine.run()

@@ -15,6 +15,7 @@ from msgrad.network import (
     core_of,
     every_cell,
     forget_compiled,
+    forget_walk,
     is_wrapper,
     layers_of,
     select_cells,
@@ -295,6 +296,7 @@ def _install(replacements: Iterable[tuple[_Slot, nn.Cell]]) -> None:
             # Not by setattr, which renames a parameter whose name is not its path.
             slot.parent._cells[slot.key] = cell
             changed[id(slot.parent)] = slot.parent
+    forget_walk()
     for parent in changed.values():
         if isinstance(parent, nn.SequentialCell):
             parent.cell_list = list(parent._cells.values())

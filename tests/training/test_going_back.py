@@ -259,3 +259,16 @@ def test_a_save_with_everything_frozen_is_loaded():
     mg.unfreeze(net)
     step(X)
     assert weights_of(net)[:2] == [by_hand([1, 2], 1, 2), by_hand([3, 4], 2, 2)]
+
+
+def test_state_that_a_save_lacks_begins_anew_in_the_stage_that_runs_on():
+    net = Line()
+    step = step_over(net, momentum, trainable=["a", "b"])
+    with mg.freeze(net, "b"):
+        step(X)
+    step.save("without")
+    for _ in range(2):
+        step(X)
+    step.load("without")
+    step(X)
+    assert weights_of(net)[:2] == [by_hand([1, 2], 1, 2), by_hand([3, 4], 2, 1)]
