@@ -1,5 +1,8 @@
 """msgrad decides, proves and explains which weights of a MindSpore network may change."""
 
+# fmt: off
+# isort: off
+
 from __future__ import annotations
 
 from importlib import import_module
@@ -9,86 +12,36 @@ if TYPE_CHECKING:
     from msgrad import errors as errors
     from msgrad import runs as runs
     from msgrad.auditing import (
-        Audit,
-        AuditRow,
-        Explanation,
-        Finding,
-        LayerRecord,
-        Reason,
-        WeightMonitor,
-        audit,
-        explain,
+        Audit, AuditRow, Explanation, Finding, LayerRecord, Reason, WeightMonitor, audit, explain
     )
     from msgrad.backend import use_device
     from msgrad.checkpoints import (
-        CheckpointMovement,
-        LoadReport,
-        diff_checkpoints,
-        load_weights,
-        save_trainable,
+        CheckpointMovement, LoadReport, diff_checkpoints, load_weights, save_trainable
     )
     from msgrad.errors import (
-        ArgumentError,
-        ArgumentTypeError,
-        AuditError,
-        CheckpointError,
-        ConflictError,
-        DeviceError,
-        FrozenWeightError,
-        MissingPackageError,
-        MsgradError,
-        NoMatchError,
-        PlanError,
-        ShapeError,
+        ArgumentError, ArgumentTypeError, AuditError, CheckpointError, ConflictError, DeviceError,
+        FrozenWeightError, MissingPackageError, MsgradError, NoMatchError, PlanError, ShapeError
     )
     from msgrad.freezing import Freeze, freeze, frozen_state, is_frozen, unfreeze
     from msgrad.network import (
-        CellPattern,
-        CellSummary,
-        Movement,
-        MovementRow,
-        Pattern,
-        Selection,
-        Snapshot,
-        Summary,
-        fingerprint,
-        reach,
-        select,
-        summary,
+        CellPattern, CellSummary, Movement, MovementRow, Pattern, Selection, Snapshot, Summary,
+        fingerprint, reach, select, summary
     )
     from msgrad.optim import HoldOptimizer, layer_decay, no_decay, param_groups
     from msgrad.plans import Applied, AuditSettings, Plan, PlanRule, PlanStage, Until
     from msgrad.replay import Replay, replay_frozen
     from msgrad.training import Position, Schedule, Stage, TrainStep, gradual_stages
     from msgrad.updates import (
-        MovingAverage,
-        WeightUpdates,
-        each_sample,
-        parameters_to_vector,
-        rules,
-        update_weights,
-        vector_to_parameters,
+        MovingAverage, WeightUpdates, each_sample, parameters_to_vector, rules, update_weights,
+        vector_to_parameters
     )
     from msgrad.wrappers import (
-        CellWrapper,
-        LoRA,
-        PrintWeights,
-        ReverseGradient,
-        ScaleGradient,
-        StopGradient,
-        no_grad,
-        reverse_gradient,
-        scale_gradient,
-        stop_gradient,
-        unwrap,
-        wrap,
-        wrapped,
+        CellWrapper, LoRA, PrintWeights, ReverseGradient, ScaleGradient, StopGradient, no_grad,
+        reverse_gradient, scale_gradient, stop_gradient, unwrap, wrap, wrapped
     )
 
 __version__ = "0.1.0"
 
-# fmt: off
-# fmt: off
 __all__ = [
     "Applied", "ArgumentError", "ArgumentTypeError", "Audit", "AuditError", "AuditRow",
     "AuditSettings", "CellPattern", "CellSummary", "CellWrapper", "CheckpointError",
@@ -105,8 +58,6 @@ __all__ = [
     "save_trainable", "scale_gradient", "select", "stop_gradient", "summary", "unfreeze",
     "unwrap", "update_weights", "use_device", "vector_to_parameters", "wrap", "wrapped"
 ]
-# fmt: on
-# fmt: on
 
 # Where the names above are looked for; errors need no MindSpore.
 _FACES = (

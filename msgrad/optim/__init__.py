@@ -1,5 +1,8 @@
 """Optimizers: their state and rates by weight, groups, holding at run time."""
 
+# fmt: off
+# isort: off
+
 from msgrad.optim._clip import GATHERED, AccumulatingOptimizer, ClippedOptimizer
 from msgrad.optim._combined import as_one
 from msgrad.optim._groups import layer_decay, no_decay, param_groups
@@ -7,17 +10,10 @@ from msgrad.optim._hold import HoldOptimizer, blank
 from msgrad.optim._recorder import GradientRecorder, put_back, put_instead
 from msgrad.optim._settings import check_keywords, check_settings, made_with
 from msgrad.optim._state import (
-    Rates,
-    own_parameters,
-    owner_of,
-    rates_by_weight,
-    rates_of,
-    replace_parameters,
+    Rates, own_parameters, owner_of, rates_by_weight, rates_of, replace_parameters
 )
 from msgrad.optim._wrapper import OptimizerWrapper, optimizers_in, parts_of
 
-# fmt: off
-# fmt: off
 __all__ = [
     "AccumulatingOptimizer", "ClippedOptimizer", "GATHERED", "GradientRecorder",
     "HoldOptimizer", "OptimizerWrapper", "Rates", "as_one", "blank", "check_keywords",
@@ -25,5 +21,3 @@ __all__ = [
     "owner_of", "param_groups", "parts_of", "put_back", "put_instead", "rates_by_weight",
     "rates_of", "replace_parameters"
 ]
-# fmt: on
-# fmt: on

@@ -172,8 +172,7 @@ class TrainStep(nn.Cell):
             own["_trainable"] = Trainable(self.network, trainable, unreached)
             own.update(_position=Position(0, 0), _loads=0, _renew=None, _has_run=False)
             own.update(_warned_of_dropout=False, _tells_of_graph=True)
-            own["_changes"] = ChangeDetector(self.network)
-            own["_callback_params"] = CallbackParams()
+            own.update(_changes=ChangeDetector(self.network), _callback_params=CallbackParams())
             own["_rank_check"] = RankCheck(inner_network(self.network))
             own["_engine"] = StageCells(
                 self.network,
@@ -606,5 +605,4 @@ class TrainStep(nn.Cell):
 
 
 def _attributes(cell: nn.Cell) -> set[str]:
-    own = cell.__dict__
-    return {*own, *own["_params"], *own["_cells"]}
+    return {*cell.__dict__, *cell._params, *cell._cells}

@@ -89,7 +89,7 @@ class StopGradient(GradientWrapper):
 def checked_side(at: str) -> str:
     """Return `at`, or raise where it is no side of a cell."""
     if at not in ("output", "input"):
-        raise ArgumentError(f"at {at!r} is no side of a cell; give 'output' or 'input'")
+        raise ArgumentError(f"at {at!r} is no place of a cell; give 'output' or 'input'")
     return at
 
 

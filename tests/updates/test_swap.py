@@ -167,6 +167,7 @@ class Student(nn.Cell):
         return ops.depend(self.norm(self.fc(x)), ops.assign_add(self.seen, 1))
 
 
+@pytest.mark.filterwarnings("ignore:frozen cell '' .*writes 'seen'")
 @pytest.mark.parametrize("tau", [1.0, 0.25])
 @pytest.mark.parametrize("by_flags", [False, True], ids=["freeze", "flags"])
 def test_a_teacher_follows_with_statistics_and_integers_too(tau: float, by_flags: bool):

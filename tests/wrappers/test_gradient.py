@@ -292,5 +292,5 @@ def test_numbers_of_numpy_are_numbers(scale):
 
 @pytest.mark.parametrize("wrapper", [mg.StopGradient, mg.ScaleGradient, mg.ReverseGradient])
 def test_a_place_that_a_cell_does_not_have_is_refused(wrapper):
-    with pytest.raises(mg.ArgumentError, match="at 'middle' is no side of a cell; give 'output'"):
+    with pytest.raises(mg.ArgumentError, match="at 'middle' is no place of a cell; give 'output'"):
         wrapper(nn.ReLU(), at="middle")
