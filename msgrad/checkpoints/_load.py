@@ -87,7 +87,13 @@ class _Content:
     verified: bool = False
 
 
-def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = True) -> LoadReport:
+def load_weights(
+    net: nn.Cell,
+    path: str | os.PathLike[str],
+    *,
+    strict: bool = True,
+    rename: Mapping[str, str] | None = None,
+) -> LoadReport:
     """Load weights from a checkpoint by their exact names, in place, all of them or none.
 
     Everything is checked before anything is written. Flags, freezes and holds stay as they are: a
@@ -104,6 +110,10 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
         strict: Everything must fit: a checkpoint has every weight of the network and no other, each
             of the same shape and type; a file of `save_trainable` stands on the same base. With
             False what fits is loaded, and the report says what does not.
+
+        rename: Beginnings of names in the file, and what stands there in the network, such as
+            ``{"model.": "backbone."}``; the longest that fits counts. The base of a file of
+            `save_trainable` is then not compared.
 
     Returns:
         What was loaded, and what was not.
@@ -131,6 +141,8 @@ def load_weights(net: nn.Cell, path: str | os.PathLike[str], *, strict: bool = T
     weights = weights_of(net)
     refuse_lent(weights.values(), "a load would be lost")
     content = _read(path)
+    if rename:
+        content = _renamed(content, rename)
     report = _compared(weights, content)
     if strict and not report.complete:
         raise _unfit(path, report, content)
@@ -160,6 +172,19 @@ def _read(path: str | os.PathLike[str]) -> _Content:
     return _Content(
         values, tuple(name for name in values if name in state), verified=meta is not None
     )
+
+
+def _renamed(content: _Content, rename: Mapping[str, str]) -> _Content:
+    def new(name: str) -> str:
+        old = max((o for o in rename if name.startswith(o)), key=len, default=None)
+        return name if old is None else rename[old] + name.removeprefix(old)
+
+    values = {new(name): value for name, value in content.weights.items()}
+    if len(values) < len(content.weights):
+        raise CheckpointError(
+            f"rename {dict(rename)!r} gives two values of the file one name; give other beginnings"
+        )
+    return _Content(values, tuple(map(new, content.state)), verified=content.verified)
 
 
 def _without_prefix(values: dict[str, Tensor]) -> dict[str, Tensor]:

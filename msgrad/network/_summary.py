@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from mindspore import Parameter, nn
 
 from msgrad._text import short_number
-from msgrad.errors import ArgumentTypeError
+from msgrad.errors import ArgumentError, ArgumentTypeError
 from msgrad.network._tree import every_cell, layers_of, paths_of, places
 
 # What MindSpore and msgrad call the one child of a cell that only adds a loss or a cast.
@@ -95,8 +95,8 @@ class Summary:
         return "\n".join([head, *_aligned([_texts(row) for row in self.rows])])
 
 
-def summary(net: nn.Cell) -> Summary:
-    """Count the weights that may move and those that may not, for each cell at the top.
+def summary(net: nn.Cell, *, depth: int = 1) -> Summary:
+    """Count the weights that may move and those that may not, for each cell of a depth.
 
     For a network they are told apart by `requires_grad`. For a train cell or a ``TrainStep`` they
     are what its optimizer has, whatever the flags say, but for what a `HoldOptimizer` keeps; only
@@ -105,12 +105,14 @@ def summary(net: nn.Cell) -> Summary:
 
     Args:
         net: Network, train cell or ``TrainStep``; it is not changed.
+        depth: How deep the cells lie that have a row; 1 is the top. What ends before has its own.
 
     Returns:
         Counts in elements and bytes; printed, it is a small table.
 
     Raises:
         ArgumentTypeError: ``net`` is no Cell.
+        ArgumentError: ``depth`` is below 1.
         ConflictError: Two different parameters have one name.
 
     Examples:
@@ -126,6 +128,10 @@ def summary(net: nn.Cell) -> Summary:
     """
     if not isinstance(net, nn.Cell):
         raise ArgumentTypeError(f"net {net!r} is no Cell; give the network or its train cell")
+    if isinstance(depth, bool) or not isinstance(depth, int) or depth < 1:
+        raise ArgumentError(
+            f"depth {depth!r} is no depth; give 1 for the cells at the top, or more"
+        )
     moves = _rule(net)
     network = inner_network(net)
     own = layers_of(network)
@@ -133,7 +139,8 @@ def summary(net: nn.Cell) -> Summary:
     tops: dict[str, list[Parameter]] = {}
     for parameter in paths_of(network):
         place = first[parameter]
-        top = "" if place.owner in own else place.path.partition(".")[0]
+        cell = "" if place.owner in own else place.path.rpartition(".")[0]
+        top = ".".join(cell.split(".")[:depth])
         tops.setdefault(top, []).append(parameter)
     return Summary(tuple(_row(top, inside, moves) for top, inside in tops.items()))
 

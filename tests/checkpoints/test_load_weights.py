@@ -480,3 +480,17 @@ def test_what_is_no_network_alone_is_refused(make: Callable[[], object], message
         mg.load_weights(make(), "a.ckpt")  # pyright: ignore[reportArgumentType]
     with pytest.raises(mg.ArgumentTypeError, match=message):
         mg.save_trainable(make(), "a.ckpt")  # pyright: ignore[reportArgumentType]
+
+
+def test_names_that_begin_otherwise_in_the_file_are_renamed():
+    other = nn.SequentialCell(nn.Dense(2, 3), nn.Dense(3, 1))
+    entries = [{"name": f"model.{p.name}", "data": p} for p in other.get_parameters()]
+    ms.save_checkpoint(entries, "prefixed.ckpt")
+    net = nn.SequentialCell(nn.SequentialCell(nn.Dense(2, 3), nn.Dense(3, 1)), nn.Dense(1, 1))
+    rename = {"model.": "0.", "model.1.": "0.1."}
+    report = mg.load_weights(net, "prefixed.ckpt", strict=False, rename=rename)
+    assert report.loaded == ("0.0.weight", "0.0.bias", "0.1.weight", "0.1.bias")
+    for mine, right in zip(net[0].get_parameters(), other.get_parameters(), strict=True):
+        assert mine.asnumpy().tobytes() == right.asnumpy().tobytes()
+    with pytest.raises(mg.CheckpointError, match="gives two values of the file one name"):
+        mg.load_weights(net, "prefixed.ckpt", rename={"model.0.": "0.", "model.1.": "0."})

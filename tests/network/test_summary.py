@@ -197,3 +197,14 @@ def test_what_a_hold_keeps_is_not_trainable():
     assert (first.trainable, first.total) == (0, 9)
     # one of two rows of three, and both biases
     assert (second.trainable, second.trainable_bytes) == (3 + 2, 20)
+
+
+def test_rows_of_a_depth_are_those_of_the_cells_there():
+    block = nn.SequentialCell(nn.Dense(2, 3), nn.Dense(3, 2))
+    net = nn.SequentialCell(block, nn.Dense(2, 1))
+    mg.freeze(net, "0.0")
+    rows = {row.cell: (row.trainable, row.total) for row in mg.summary(net, depth=2).rows}
+    assert rows == {"0.0": (0, 9), "0.1": (8, 8), "1": (3, 3)}
+    assert [row.cell for row in mg.summary(net).rows] == ["0", "1"]
+    with pytest.raises(mg.ArgumentError, match="depth 0 is no depth"):
+        mg.summary(net, depth=0)
