@@ -79,24 +79,21 @@ def _digest(path: Path, size: int) -> bytes:
     return digest.digest()
 
 
-def seal_of(path: Path) -> bool | None:
-    """Say whether a file has the bytes that its checksum says; None where it has none.
+def _seal_of(path: Path) -> bytes | None:
+    """Return the checksum that a file ends in; None where it has none."""
+    with path.open("rb") as file:
+        file.seek(max(path.stat().st_size - _SEAL_BYTES, 0))
+        end = file.read()
+    return end[len(_SEAL) :] if end.startswith(_SEAL) else None
+
+
+def _is_damaged(path: Path) -> bool:
+    """Whether a file has other bytes than its checksum says; it is read whole.
 
     To be asked before MindSpore reads it, whose process a damaged file may end.
     """
-    size = path.stat().st_size - _SEAL_BYTES
-    with path.open("rb") as file:
-        file.seek(max(size, 0))
-        seal = file.read()
-    return seal[len(_SEAL) :] == _digest(path, size) if seal.startswith(_SEAL) else None
-
-
-def _check_seal(path: Path) -> None:
-    if seal_of(path) is False:
-        raise CheckpointError(
-            f"path {str(path)!r} is damaged: its bytes are not those that were written; give "
-            "another file"
-        )
+    seal = _seal_of(path)
+    return seal is not None and seal != _digest(path, path.stat().st_size - _SEAL_BYTES)
 
 
 def read_file(path: str | os.PathLike[str]) -> tuple[dict[str, Tensor], dict[str, Any]]:
@@ -141,7 +138,7 @@ def take_meta(path: str | os.PathLike[str], values: dict[str, Any]) -> dict[str,
         raise CheckpointError(
             f"path {str(target)!r} is damaged: {len(lost)} values are missing, {lost[0]!r} first"
         )
-    if seal_of(target) is None:
+    if _seal_of(target) is None:
         raise CheckpointError(
             f"path {str(target)!r} is damaged: it has lost its checksum; give another file"
         )
@@ -165,7 +162,9 @@ _COUNTERS = re.compile(
 
 
 def read_checkpoint(
-    path: str | os.PathLike[str], remedy: str = "give a .ckpt or .safetensors file"
+    path: str | os.PathLike[str],
+    remedy: str = "give a .ckpt or .safetensors file",
+    damaged: CheckpointError | None = None,
 ) -> dict[str, Tensor]:
     """Read all tensors of a `.ckpt` or `.safetensors` file, whatever its ending is.
 
@@ -174,6 +173,7 @@ def read_checkpoint(
     Args:
         path: The file.
         remedy: What to give where it is no file.
+        damaged: What to raise where its bytes are not those that its checksum says; None says so.
 
     Returns:
         The tensors by name.
@@ -184,7 +184,11 @@ def read_checkpoint(
     target = Path(path)
     if not target.is_file():
         raise CheckpointError(f"path {str(target)!r} is no file; {remedy}")
-    _check_seal(target)
+    if _is_damaged(target):
+        raise damaged or CheckpointError(
+            f"path {str(target)!r} is damaged: its bytes are not those that were written; give "
+            "another file"
+        )
     try:
         values = _loaded(target, _kind(target))
     # of a damaged file MindSpore raises what comes

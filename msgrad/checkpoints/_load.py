@@ -11,7 +11,7 @@ import numpy as np
 from mindspore import Parameter, Tensor, nn
 
 from msgrad._text import cut
-from msgrad.checkpoints._files import read_checkpoint, seal_of, state_among, take_meta
+from msgrad.checkpoints._files import read_checkpoint, state_among, take_meta
 from msgrad.checkpoints._save import ADAPTER, PEFT, weights_of
 from msgrad.checkpoints._side_file import SideFile, kind_of, read_side_file, side_path
 from msgrad.errors import CheckpointError
@@ -158,9 +158,7 @@ def load_weights(
 
 def _read(path: str | os.PathLike[str]) -> _Content:
     side = read_side_file(Path(path))
-    if side is not None and Path(path).is_file() and seal_of(Path(path)) is False:
-        raise side.other_values(Path(path))
-    values = read_checkpoint(path)
+    values = read_checkpoint(path, damaged=side and side.other_values(Path(path)))
     if side is not None:
         side.check_belongs(Path(path), values)
         values = _without_prefix(values)
