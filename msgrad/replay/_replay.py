@@ -153,9 +153,8 @@ class Replay:
             if not self.cells:
                 raise ArgumentError(f"no frozen part can be replayed; {_reasons(self.refused)}")
             self._check_updates()
-            count = len(first) - getattr(self._network, "labels", 0)
-            self._shapes = [v.shape[1:] for v in first[:count] if isinstance(v, Tensor)]
-            self._cells, self._standing = [], [[0]]
+            self._shapes = self._shapes_of(first)
+            self._note_cells()
             self._rows = FrozenRows(self._part, rows)
             self._state, self._ends = self._rows.checksum(), self._rows.glance()
             self._version = claims_version()
@@ -302,26 +301,35 @@ class Replay:
 
     def _check_whole(self, *, look: bool) -> None:
         """Refuse to go on where a cell was exchanged, or a tap taken out."""
-        standing = [list(map(id, own.values())) for own in self._cells]
-        if standing == self._standing and not look:
+        if not look and self._standing == self._children():
             return
         if not self._part.is_whole():
             raise ConflictError(
                 "a cell was exchanged since the replay began, or taken out of its wrapper; close() "
                 "it and begin a new one"
             )
+        self._note_cells()
+
+    def _note_cells(self) -> None:
         self._cells = [cell.__dict__["_cells"] for cell in every_cell(self._network)]
-        self._standing = [list(map(id, own.values())) for own in self._cells]
+        self._standing = self._children()
+
+    def _children(self) -> list[list[int]]:
+        return [list(map(id, own.values())) for own in self._cells]
 
     def _check_shapes(self, inputs: Sequence[Any]) -> None:
         """Refuse samples of another size than the first, which the buffers are made for."""
-        count = len(inputs) - getattr(self._network, "labels", 0)
-        shapes = [value.shape[1:] for value in inputs[:count] if isinstance(value, Tensor)]
-        if shapes != (first := self._shapes):
+        shapes = self._shapes_of(inputs)
+        if shapes != self._shapes:
             raise ShapeError(
                 f"samples have the shapes {_written(shapes)}, and the replay began with "
-                f"{_written(first)}; give samples of one size, or each size a replay of its own"
+                f"{_written(self._shapes)}; give samples of one size, or each size a replay of its "
+                "own"
             )
+
+    def _shapes_of(self, inputs: Sequence[Any]) -> list[tuple[int, ...]]:
+        count = len(inputs) - getattr(self._network, "labels", 0)
+        return [value.shape[1:] for value in inputs[:count] if isinstance(value, Tensor)]
 
     def _check_updates(self) -> None:
         frozen = {str(p.name) for p in self._part.weights()}
