@@ -109,8 +109,7 @@ class ResolvedRules:
         before = len(self.problems)
         found = self.choose(path, rule.name, rule.patterns)
         # a freeze holds behaviour too, of what is turned off by its flag
-        weights = {n for n, record in enumerate(self.records) if record.can_train}
-        matched = found & (weights if rule.kind == "freeze" else self.design)
+        matched = self._weights_in(found) if rule.kind == "freeze" else found & self.design
         if not matched and len(self.problems) == before:
             self.problems.append((path, self._no_weight(rule, found)))
         # a freeze rule with a misspelt name would be the reason
@@ -122,8 +121,11 @@ class ResolvedRules:
             self.problems.append((path, message))
         return matched
 
+    def _weights_in(self, found: set[int]) -> set[int]:
+        return {index for index in found if self.records[index].can_train}
+
     def _no_weight(self, rule: PlanRule, found: set[int]) -> str:
-        off = {index for index in found if self.records[index].can_train}
+        off = self._weights_in(found)
         names = few(self.names(off or found), 3) or "nothing"
         if off:
             return (
