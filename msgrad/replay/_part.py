@@ -19,6 +19,7 @@ from msgrad.network import (
     every_cell,
     hidden,
     is_wrapper,
+    one_walk,
     rolled_back,
     seeds_kept,
 )
@@ -139,6 +140,7 @@ def standing(net: nn.Cell, kind: type[Wrapper]) -> dict[str, Wrapper]:
     return {path: wrapper for wrapper, path in first.items()}
 
 
+@one_walk()
 def adapting(net: nn.Cell) -> list[Parameter]:
     """List what moves in a forward pass: statistics that adapt, and what a cell writes itself."""
     norms = (cell for cell in every_cell(net) if is_norm(cell) and not is_held(cell))
@@ -174,6 +176,7 @@ class FrozenPart:
             if not any(records[id(p)].trains for p in cell._params.values() if p is not None)
         ]
 
+    @one_walk()
     def is_whole(self) -> bool:
         """Whether every tap stands, and no cell was exchanged but for those that train."""
         there = set(map(id, standing(self.net, Tap).values()))
@@ -186,8 +189,10 @@ class FrozenPart:
 
     def still_frozen(self) -> list[str]:
         """Name the cells that are not frozen any more, or adapt."""
-        return [path for path, tap in self.taps.items() if why_not(tap.cell, records_of(self.net))]
+        records = records_of(self.net)
+        return [path for path, tap in self.taps.items() if why_not(tap.cell, records)]
 
+    @one_walk()
     def weights(self) -> list[Parameter]:
         """List all that does not change in training, whether it stands in a tapped cell or not."""
         moving = set(map(id, adapting(self.net)))
