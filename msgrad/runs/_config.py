@@ -16,6 +16,7 @@ from msgrad._files import plain, write_text
 from msgrad.errors import PlanError, Problem
 from msgrad.plans import Checker, Document, Kind, Plan, Until, read_document
 from msgrad.runs._faults import look_further
+from msgrad.runs._folder import WEIGHTS
 from msgrad.runs._keys import OptimizerKeys, StepKeys, read_run_keys
 from msgrad.runs._optimizers import optimizer_keywords
 from msgrad.runs._override import override
@@ -101,7 +102,7 @@ class Config:
     @property
     def weights(self) -> Path:
         """The checkpoint that the run leaves at its end, of all weights."""
-        return self.save_dir / "weights.ckpt"
+        return self.save_dir / WEIGHTS
 
     @property
     def shard(self) -> dict[str, int]:

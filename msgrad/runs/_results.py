@@ -10,6 +10,7 @@ from typing import Any
 from msgrad._files import as_json
 from msgrad._text import cut, plain_table
 from msgrad.network import Movement, MovementRow, fold_cells
+from msgrad.runs._folder import BEST, CONFIG, FIGURES, LAST, WEIGHTS
 
 _MOST_LINES = 46  # with the head
 
@@ -117,17 +118,17 @@ class RunResult:
         done = self.epochs[0].epoch - 1
         change = f"largest change since epoch {done}" if done else "largest change"
         table = plain_table(("weights", "n", "", change), lines).splitlines()
-        text = cut(table, _MOST_LINES, "… and {} more lines; figures.json has them all")
+        text = cut(table, _MOST_LINES, f"… and {{}} more lines; {FIGURES} has them all")
         if self.held:
             kept = f"{len(self.held) - len(self.broken)} of {len(self.held)} kept their bits"
             moved = f"; moved: {', '.join(self.broken)}" if self.broken else ""
             text.append(f"held: {kept}{moved}")
-        files = ["config.yaml", "figures.json", "weights.ckpt"]
+        files = [CONFIG, FIGURES, WEIGHTS]
         if (best := self.best) is not None:
-            files.append("best.ckpt")
+            files.append(BEST)
             told = f"{best['metric']} {best['value']:.4g} in epoch {best['epoch']}"
-            text.append(f"best: {told}, best.ckpt")
-        return "\n".join([*text, f"wrote {self.folder}/: {', '.join(files)}, last/"])
+            text.append(f"best: {told}, {BEST}")
+        return "\n".join([*text, f"wrote {self.folder}/: {', '.join(files)}, {LAST}/"])
 
     def _state(self, row: MovementRow) -> str:
         if row.name in self.held:

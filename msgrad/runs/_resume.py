@@ -13,7 +13,7 @@ from msgrad.freezing import records_of
 from msgrad.plans import parse_document, read_document
 from msgrad.runs._build import Run
 from msgrad.runs._config import Config
-from msgrad.runs._folder import CONFIG, place_of
+from msgrad.runs._folder import CONFIG, WEIGHTS, place_of
 from msgrad.runs._saves import WATCHED, find_save, load_steps
 from msgrad.runs._watch import Watch
 from msgrad.training import Position
@@ -41,7 +41,7 @@ def go_where_it_lies(run: Run, resume: str | Path) -> Path:
             raise CheckpointError(
                 f"resume {str(resume)!r} goes on where it lies, and ckpt_save_dir is "
                 f"{config.ckpt_save_dir!r}; drop one of the two, or begin a run there with "
-                f"--set ckpt_path={folder / 'weights.ckpt'}"
+                f"--set ckpt_path={folder / WEIGHTS}"
             )
         if config.ckpt_save_dir:
             _LOG.warning("the run goes on in %s, not in ckpt_save_dir %s", folder, config.save_dir)
